@@ -4,6 +4,7 @@ mod access;
 mod drains;
 mod health;
 mod probe;
+mod stores;
 mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
@@ -15,9 +16,7 @@ use anyhow::Context;
 use engine::keyspace::Keyspace;
 use engine::series::Series as _;
 use parking_lot::Mutex;
-use plimsoll::kv::Store;
-use plimsoll::series;
-use plimsoll::volumes::Device;
+use plimsoll::volumes::{Device, Pool};
 use policy::estimate::Finding;
 use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
@@ -34,12 +33,13 @@ use volume::Clock;
 use self::access::Access;
 use self::drains::Drains;
 use self::probe::Probes;
+pub(crate) use self::stores::Stores;
 use crate::settings::{self, Settings};
 use crate::wiring;
 
 /// All running parts, and the source of their settings.
 pub(crate) struct Program {
-    pub(crate) store: Store,
+    stores: Stores,
     clock: Clock,
     started: Instant,
     file: PathBuf,
@@ -51,8 +51,7 @@ pub(crate) struct Program {
     probes: Probes,
     /// The certificates for Redis clients, with TLS.
     tls: Option<Arc<Tls>>,
-    /// The store of time series, and the certificates for its clients.
-    points: Option<series::Store>,
+    /// The certificates for clients of time series, with TLS.
     points_tls: Option<Arc<Tls>>,
     /// The passwords and tokens of the listeners, once these are open.
     access: OnceLock<Access>,
@@ -60,19 +59,19 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn new(
-        store: Store,
+        stores: Stores,
         clock: Clock,
         file: PathBuf,
         settings: Settings,
         tls: Option<Arc<Tls>>,
+        points_tls: Option<Arc<Tls>>,
     ) -> Self {
         let started = clock.now();
-        let drains = Drains::resume(store.pool(), &clock);
+        let drains = Drains::resume(stores.pool.as_deref().map(Pool::spread), &clock);
         let (settings, changing) = (Mutex::new(settings), Mutex::default());
-        let (points, points_tls, probes) = (None, None, Probes::default());
-        let access = OnceLock::new();
+        let (probes, access) = (Probes::default(), OnceLock::new());
         Self {
-            store,
+            stores,
             clock,
             started,
             file,
@@ -81,7 +80,6 @@ impl Program {
             drains,
             probes,
             tls,
-            points,
             points_tls,
             access,
         }
@@ -90,36 +88,29 @@ impl Program {
     /// Lets a reload change the passwords and tokens of these listeners.
     pub(crate) fn with_endpoints(
         &self,
-        redis: &serve::resp::Service,
+        redis: Option<&serve::resp::Service>,
         points: Option<&http::Service>,
     ) {
         let points = points.map(|service| Arc::clone(&service.tokens));
-        let access = Access { redis: Arc::clone(&redis.access), points };
+        let redis = redis.map(|service| Arc::clone(&service.access));
+        let access = Access { redis, points };
         assert!(self.access.set(access).is_ok(), "the endpoints are opened once");
     }
 
-    /// Adds a store of time series, and the certificates for its clients.
-    pub(crate) fn with_points(
-        mut self,
-        points: Option<series::Store>,
-        tls: Option<Arc<Tls>>,
-    ) -> Self {
-        (self.points, self.points_tls) = (points, tls);
-        self
+    /// The key-value store, if there is one.
+    pub(crate) fn kv(&self) -> Option<&plimsoll::kv::Store> {
+        self.stores.kv.as_ref()
+    }
+
+    /// The store of time series, if there is one.
+    pub(crate) fn series(&self) -> Option<&plimsoll::series::Store> {
+        self.stores.series.as_ref()
     }
 
     /// Stops background work and closes the stores: everything is durable on return.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         drop(self.drains);
-        let points = self.points.map_or(Ok(()), series::Store::close);
-        let points = points.context("the store of time series");
-        if let Err(error) = self.store.close() {
-            if let Err(points) = points {
-                tracing::error!("{points:#}");
-            }
-            return Err(error.into());
-        }
-        points
+        self.stores.close()
     }
 
     /// The time for the listener of time series: nanoseconds since 1970.
@@ -128,22 +119,21 @@ impl Program {
         move || i64::try_from(clock.wall().as_nanos()).unwrap_or(i64::MAX)
     }
 
-    /// The keyspace that clients see.
-    pub(crate) fn keyspace(&self) -> anyhow::Result<Keyspace> {
+    /// The keyspace that clients of a key-value store see.
+    pub(crate) fn keyspace(&self, store: &plimsoll::kv::Store) -> anyhow::Result<Keyspace> {
         let clock = self.clock.clone();
         let wall = move || u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX);
         let seed = RandomState::new().hash_one(0);
-        Keyspace::open(Arc::clone(self.store.db()) as _, Box::new(wall), seed)
+        Keyspace::open(Arc::clone(store.db()) as _, Box::new(wall), seed)
             .context("the keys of the store")
     }
 
     /// Applies the new contracts of volumes and limits of the machine; returns what changed.
     fn change_contracts(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let before = current.clone();
-        let devices = self.store.devices();
         for volume in &mut current.volumes {
             let wanted = new.volumes.iter().find(|other| other.name == volume.name);
-            if let Some(wanted) = wanted.filter(|_| devices.get(&volume.name).is_some()) {
+            if let Some(wanted) = wanted.filter(|_| self.stores.device(&volume.name).is_some()) {
                 volume.take_contract_of(wanted);
             }
         }
@@ -156,7 +146,7 @@ impl Program {
             wiring::parts(&before).iter().zip(wiring::parts(current))
         {
             let name = &volume.name;
-            let Some(device) = devices.get(name) else { continue };
+            let Some(device) = self.stores.device(name) else { continue };
             if volume.contract != old.contract {
                 device.set_contract_at_most(&volume.contract, &most);
                 told.push(format!("volume {name}: contract is now {}", volume.terms()));
@@ -199,22 +189,23 @@ impl Figures for Program {
     fn memory(&self) -> figures::Memory {
         figures::Memory {
             resident: resident(),
-            store: self.store.memory(),
-            store_max: self.settings.lock().kv.options.memory,
+            store: self.kv().map_or(0, |store| store.memory()),
+            store_max: self.settings.lock().kv.as_ref().map_or(0, |kv| kv.options.memory),
         }
     }
 
     fn volumes(&self) -> Vec<figures::Volume> {
-        let modes = self.store.prefetching();
+        let pool = self.stores.pool.as_deref();
+        let modes = self.kv().map(|store| store.prefetching()).unwrap_or_default();
         let spare = |name: &str| {
-            let id = self.store.pool().volume_id(name)?;
+            let id = pool?.volume_id(name)?;
             modes.get(&id).map(|&mode| mode == Mode::Light)
         };
-        let weights = self.store.pool().weights();
+        let weights = pool.map(|pool| pool.weights()).unwrap_or_default();
         // If all weights are zero, nothing was measured yet: report none.
         let measured = weights.values().any(|&weight| weight > 0.0);
         let weight = |name: &str| {
-            let id = self.store.pool().volume_id(name).filter(|_| measured)?;
+            let id = pool?.volume_id(name).filter(|_| measured)?;
             weights.get(&id).copied()
         };
         let spaces = self.spaces();
@@ -222,21 +213,17 @@ impl Figures for Program {
             let space = spaces.get(name)?.as_ref().ok()?;
             Some(figures::Space { total: space.total, free: space.free })
         };
-        let devices = self.store.devices().here().into_iter();
-        let figures = devices.map(|device| figures::Volume {
+        let figures = self.stores.here().into_iter().map(|device| figures::Volume {
             spare: spare(device.name()),
             weight: weight(device.name()),
             space: space(device.name()),
             ..volume_figures(&device)
         });
-        let points = self.points.iter().flat_map(|points| points.devices().here()).map(|device| {
-            figures::Volume { space: space(device.name()), ..volume_figures(&device) }
-        });
-        figures.chain(points).collect()
+        figures.collect()
     }
 
     fn cache(&self) -> Option<figures::Cache> {
-        let cache = self.store.cache()?;
+        let cache = self.kv()?.cache()?;
         Some(figures::Cache {
             reads: [
                 ("passive", cache.hits),
@@ -258,7 +245,7 @@ impl Figures for Program {
     }
 
     fn series(&self) -> Option<figures::Series> {
-        let store = self.points.as_ref()?;
+        let store = Self::series(self)?;
         let of = store.figures();
         Some(figures::Series {
             series: of.series,
@@ -276,7 +263,8 @@ impl Figures for Program {
     }
 
     fn copies(&self) -> Option<figures::Copies> {
-        let copies = self.store.copies();
+        let pool = self.stores.pool.as_deref()?;
+        let copies = pool.copies();
         let skipped = copies.skipped.iter().map(|(why, count)| (why.name(), count));
         Some(figures::Copies {
             made: named(&Why::ALL, |why| why.name(), &copies.made),
@@ -285,8 +273,8 @@ impl Figures for Program {
                 total: copies.times.total(),
                 counts: copies.times.octaves().collect(),
             },
-            born: self.store.pool().begun_with_more(),
-            streamed: self.store.pool().streamed_tables(),
+            born: pool.begun_with_more(),
+            streamed: pool.streamed_tables(),
             dropped: named(&Whence::ALL, |whence| whence.name(), &copies.dropped),
             failed: vec![("gone", copies.gone), ("failed", copies.failed)],
             planned: copies.planned,
@@ -300,7 +288,7 @@ impl Figures for Program {
     }
 
     fn log(&self) -> Option<figures::Log> {
-        self.points.as_ref().map(|points| points.figures().log.into())
+        Self::series(self).map(|store| store.figures().log.into())
     }
 }
 
@@ -319,9 +307,11 @@ impl Control for Program {
         let new = Settings::load(&self.file).map_err(invalid)?;
         let mut current = self.settings.lock();
         let mut told = Vec::new();
-        if let (Some(tls), Some(files)) = (&self.tls, &new.kv.tls) {
+        if let (Some(tls), Some(kv), Some(current)) = (&self.tls, &new.kv, &mut current.kv)
+            && let Some(files) = &kv.tls
+        {
             tls.replace(certificates(files).map_err(|error| invalid(format!("kv.tls: {error}")))?);
-            current.kv.tls = Some(files.clone());
+            current.tls = Some(files.clone());
             told.push("kv.tls: new connections get the certificates read now".into());
         }
         if let (Some(tls), Some((_, http)), Some((_, current))) =
@@ -341,7 +331,7 @@ impl Control for Program {
         for volume in &mut current.volumes {
             let (Some(wanted), Some(device)) = (
                 new.volumes.iter().find(|other| other.name == volume.name),
-                self.store.devices().get(&volume.name),
+                self.stores.device(&volume.name),
             ) else {
                 continue;
             };

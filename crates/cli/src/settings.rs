@@ -36,7 +36,7 @@ use self::mistake::Mistake;
 pub(crate) use self::mistake::Mistakes;
 pub(crate) use self::mqtt::Mqtt;
 pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
-pub(crate) use self::series::Series;
+pub(crate) use self::series::{On, Series};
 pub(crate) use self::units::size;
 pub(crate) use self::volume::{Volume, terms};
 
@@ -49,8 +49,8 @@ pub(crate) struct Settings {
     pub(crate) instance: Instance,
     /// The pools over them, by name.
     pub(crate) pools: Vec<Pool>,
-    /// The key-value store and its listener.
-    pub(crate) kv: Kv,
+    /// The key-value store and its listener, if there is one.
+    pub(crate) kv: Option<Kv>,
     /// The store of time series and its listener, if there is one.
     pub(crate) series: Option<(Series, Http)>,
     /// The broker that delivers more points, if there is one.
@@ -109,13 +109,21 @@ impl Settings {
         // Invalid sections have names too, which others may use.
         let (volume_names, pool_names) = (root.names("volume"), root.names("pool"));
         let volumes = root.each("volume", volume::KEYS, Volume::read);
-        let pools = root.each("pool", pool::KEYS, |section| Pool::read(section, &volume_names));
-        let kv = root.section("kv", kv::KEYS);
-        let kv = kv.and_then(|section| Kv::read(&section, &pool_names, &pools));
+        let has_kv = root.get("kv").is_some();
+        let pools = match root.get("pool").is_some() || has_kv {
+            true => root.each("pool", pool::KEYS, |section| Pool::read(section, &volume_names)),
+            false => Vec::new(),
+        };
+        let kv = root.optional_section("kv", kv::KEYS);
+        let kv = kv.map(|section| Kv::read(&section, &pool_names, &pools));
         let http = root.optional_section("http", http::KEYS).map(|section| Http::read(&section));
         let series = root.optional_section("series", series::KEYS);
-        let series = series.map(|section| Series::read(&section, &volume_names, &pools));
+        let shared = kv.iter().flatten().map(|kv| &*kv.pool).next();
+        let series = series.map(|section| Series::read(&section, &volume_names, &pools, shared));
         let has_series = root.get("series").is_some();
+        if !has_kv && !has_series {
+            root.note(root.missing("kv", "a store: a section [kv] or [series], or both"));
+        }
         if http.is_some() && !has_series {
             root.note(root.missing("series", "the store that [http] serves"));
         }
@@ -128,38 +136,38 @@ impl Settings {
         let admin = admin.map(|section| Admin::read(&section));
         volume::check_apart(root, &volumes);
         pool::check_apart(root, &pools);
-        let on = |kv: &Kv| pools.iter().find(|pool| pool.name == kv.pool);
-        let of_pool = kv.as_ref().and_then(on).map_or(1, |pool| pool.volumes.len() as u64);
         let instance = root.optional_section("instance", instance::KEYS);
-        let instance = instance.map(|section| Instance::read(&section, of_pool));
         let series = match series {
             None => None,
             Some(series) => Some((series?, http.unwrap_or_default())),
+        };
+        let kv = match kv {
+            None => None,
+            Some(kv) => Some(kv?),
         };
         let mqtt = match mqtt {
             None => None,
             Some(mqtt) => Some(mqtt?),
         };
-        Some(Self {
-            volumes,
-            instance: instance.unwrap_or_default(),
-            pools,
-            kv: kv?,
-            series,
-            mqtt,
-            admin,
-        })
+        let mut settings =
+            Self { volumes, instance: Instance::default(), pools, kv, series, mqtt, admin };
+        if let Some(section) = instance {
+            settings.instance = Instance::read(&section, settings.in_use().count().max(1) as u64);
+        }
+        Some(settings)
     }
 
-    /// Adds a volume, also to the store's pool.
+    /// Adds a volume, also to the pool in use.
     pub(crate) fn add_volume(&mut self, volume: Volume) {
         let name = volume.name.clone();
         self.remove_volume(&name);
         // In the order in which a file is read.
         let at = self.volumes.partition_point(|other| other.name < name);
         self.volumes.insert(at, volume);
-        let pool = self.pools.iter_mut().find(|pool| pool.name == self.kv.pool);
-        pool.expect("the settings were checked when they were read").volumes.push(name);
+        let used = self.pool().map(|pool| pool.name.clone());
+        if let Some(pool) = self.pools.iter_mut().find(|pool| Some(&pool.name) == used.as_ref()) {
+            pool.volumes.push(name);
+        }
     }
 
     /// Removes a volume, also from its pool.
@@ -170,10 +178,24 @@ impl Settings {
         }
     }
 
-    /// The store's pool.
-    pub(crate) fn kv_pool(&self) -> &Pool {
-        let pool = self.pools.iter().find(|pool| pool.name == self.kv.pool);
-        pool.expect("the settings were checked when they were read")
+    /// The pool that the stores are on; `None` if there is only a store of time series, on volumes of its own.
+    pub(crate) fn pool(&self) -> Option<&Pool> {
+        let name = match (&self.kv, &self.series) {
+            (Some(kv), _) => &kv.pool,
+            (None, Some((Series { on: On::Pool(name), .. }, _))) => name,
+            _ => return None,
+        };
+        self.pools.iter().find(|pool| pool.name == *name)
+    }
+
+    /// The volumes that stores use: those of the pool, then the others.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = &Volume> {
+        let own = match &self.series {
+            Some((Series { on: On::Volumes(names), .. }, _)) => &names[..],
+            _ => &[],
+        };
+        let names = self.pool().into_iter().flat_map(|pool| &pool.volumes).chain(own);
+        names.filter_map(|name| self.volumes.iter().find(|volume| volume.name == *name))
     }
 
     /// The dotted keys whose values differ from `other`'s.
@@ -186,11 +208,13 @@ impl Settings {
         let mut keys = only_in(&ours, &theirs);
         keys.extend(only_in(&theirs, &ours));
         // Secrets are masked in entries, so compare them here.
-        if self.kv.endpoint.password != other.kv.endpoint.password {
-            keys.push("kv.password".into());
-        }
-        if self.kv.endpoint.users != other.kv.endpoint.users {
-            keys.push("kv.users".into());
+        if let (Some(ours), Some(theirs)) = (&self.kv, &other.kv) {
+            if ours.endpoint.password != theirs.endpoint.password {
+                keys.push("kv.password".into());
+            }
+            if ours.endpoint.users != theirs.endpoint.users {
+                keys.push("kv.users".into());
+            }
         }
         if let (Some((_, ours)), Some((_, theirs))) = (&self.series, &other.series)
             && ours.endpoint.tokens != theirs.endpoint.tokens
@@ -217,7 +241,7 @@ impl Settings {
         let mut entries: Vec<_> = self.volumes.iter().flat_map(Volume::entries).collect();
         entries.extend(self.instance.entries());
         entries.extend(self.pools.iter().flat_map(Pool::entries));
-        entries.extend(self.kv.entries());
+        entries.extend(self.kv.iter().flat_map(Kv::entries));
         if let Some((series, http)) = &self.series {
             entries.extend(series.entries());
             entries.extend(http.entries());

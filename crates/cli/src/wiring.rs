@@ -1,29 +1,32 @@
 //! Converts settings into arguments of the library.
 
+use std::sync::Arc;
+
 use anyhow::Context;
-use plimsoll::kv::{Builder, Store};
-use plimsoll::series;
-use plimsoll::volumes::{Devices, Volume};
+use plimsoll::volumes::{Devices, Pool, PoolBuilder, Volume};
+use plimsoll::{kv, series};
 use policy::contract::Contract;
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
 use pool::spread::Opening;
 use volume::Clock;
 
-use crate::settings::{self, Overlap, Placement, Settings};
+use crate::program::Stores;
+use crate::settings::{self, On, Overlap, Placement, Settings};
 
-/// The volumes of the store's pool.
+/// The volumes of the pool in use.
 pub(crate) fn volumes(settings: &Settings) -> Vec<Volume> {
-    let parts = parts(settings);
-    parts.into_iter().map(|(volume, most)| device(volume).at_most(most)).collect()
+    of(settings, |name| settings.pool().is_some_and(|pool| pool.volumes.contains(name)))
 }
 
-/// The settings of each of them, and the contract of its gate: its own, or its part of the machine's limits.
+/// The volumes that are used and have such names.
+fn of(settings: &Settings, wanted: impl Fn(&String) -> bool) -> Vec<Volume> {
+    let parts = parts(settings).into_iter().filter(|(volume, _)| wanted(&volume.name));
+    parts.map(|(volume, most)| device(volume).at_most(most)).collect()
+}
+
+/// The settings of each volume in use, and the contract of its gate: its own, or its part of the machine's limits.
 pub(crate) fn parts(settings: &Settings) -> Vec<(&settings::Volume, Contract)> {
-    let volume = |name: &String| {
-        let volume = settings.volumes.iter().find(|volume| volume.name == *name);
-        volume.expect("the settings were checked when they were read")
-    };
-    let volumes: Vec<_> = settings.kv_pool().volumes.iter().map(volume).collect();
+    let volumes: Vec<_> = settings.in_use().collect();
     let contracts: Vec<_> = volumes.iter().map(|volume| &volume.contract).collect();
     let divided = settings.instance.limits().divide(&contracts);
     volumes.into_iter().zip(divided).collect()
@@ -36,14 +39,14 @@ fn device(settings: &settings::Volume) -> Volume {
     if settings.simulate { volume.simulated() } else { volume }
 }
 
-/// Opens the volumes of the store's pool.
+/// Opens the volumes of the pool.
 pub(crate) fn devices(settings: &Settings, clock: &Clock) -> plimsoll::Result<Devices> {
     Devices::open(&volumes(settings), clock)
 }
 
-/// The options to open the store's pool.
-pub(crate) fn opening(settings: &Settings) -> Opening {
-    let opening = match settings.kv_pool().placement {
+/// The options to open the pool.
+pub(crate) fn opening(settings: &Settings, pool: &settings::Pool) -> Opening {
+    let opening = match pool.placement {
         Placement::Single => Opening::new(Single),
         Placement::RoundRobin => Opening::new(RoundRobin::default()),
         Placement::Hash => Opening::new(Hash),
@@ -51,27 +54,54 @@ pub(crate) fn opening(settings: &Settings) -> Opening {
         Placement::LeastOverlap(Overlap::Count) => Opening::new(LeastOverlap::default()),
         Placement::LeastOverlap(Overlap::Heat) => Opening::new(LeastOverlap::default().by_heat()),
     };
-    opening.meta(settings.kv.meta.clone()).copies(settings.kv_pool().copies)
+    let meta = settings.kv.as_ref().map(|kv| kv.meta.clone());
+    opening.meta(meta.unwrap_or_default()).copies(pool.copies)
 }
 
-/// The volumes of the store of time series. They belong to no pool, so the machine's limits are not divided among them.
+/// Opens the stores, and the pool that they are on.
+pub(crate) fn stores(settings: &Settings, clock: &Clock) -> anyhow::Result<Stores> {
+    let mut stores = Stores::default();
+    if let Some(pool) = settings.pool() {
+        stores.pool = Some(Arc::new(self::pool(settings, pool, clock).open()?));
+    }
+    if let (Some(kv), Some(pool)) = (&settings.kv, &stores.pool) {
+        let builder = kv::Store::builder().pool(Arc::clone(pool));
+        stores.kv = Some(builder.options(kv.options.clone()).open()?);
+    }
+    if let Some((series, _)) = &settings.series {
+        stores.series = Some(series_store(settings, series, stores.pool.as_ref(), clock)?);
+    }
+    Ok(stores)
+}
+
+/// A builder of the pool.
+pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) -> PoolBuilder {
+    Pool::builder()
+        .volumes(volumes(settings))
+        .opening(opening(settings, pool))
+        .migrate(pool.migration.policy, pool.migration.terms)
+        .clock(clock.clone())
+}
+
+/// The volumes of a store of time series that is on no pool.
 pub(crate) fn series_volumes(settings: &Settings, names: &[String]) -> Vec<Volume> {
-    let named = settings.volumes.iter().filter(|volume| names.contains(&volume.name));
-    named.map(device).collect()
+    of(settings, |name| names.contains(name))
 }
 
 /// Opens the store of time series, and logs its state.
-pub(crate) fn series_store(
+fn series_store(
     settings: &Settings,
     series: &settings::Series,
+    pool: Option<&Arc<Pool>>,
     clock: &Clock,
 ) -> anyhow::Result<series::Store> {
-    let store = series::Store::builder()
-        .volumes(series_volumes(settings, &series.volumes))
-        .options(series.options.clone())
-        .clock(clock.clone())
-        .open()
-        .context("the store of time series, on series.volumes")?;
+    let builder = series::Store::builder().options(series.options.clone()).clock(clock.clone());
+    let builder = match (&series.on, pool) {
+        (On::Volumes(names), _) => builder.volumes(series_volumes(settings, names)),
+        (On::Pool(_), Some(pool)) => builder.pool(Arc::clone(pool)),
+        (On::Pool(_), None) => unreachable!("the pool of a store is the pool in use"),
+    };
+    let store = builder.open().context("the store of time series")?;
     for torn in &store.report().torn {
         tracing::info!("series: {torn} ends where a crash cut it");
     }
@@ -79,14 +109,4 @@ pub(crate) fn series_store(
         tracing::error!("series: {damage}: its points are lost");
     }
     Ok(store)
-}
-
-/// A builder of the store on its volumes.
-pub(crate) fn store(settings: &Settings, clock: &Clock) -> Builder {
-    Store::builder()
-        .volumes(volumes(settings))
-        .opening(opening(settings))
-        .migrate(settings.kv_pool().migration.policy, settings.kv_pool().migration.terms)
-        .options(settings.kv.options.clone())
-        .clock(clock.clone())
 }

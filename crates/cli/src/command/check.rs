@@ -17,7 +17,7 @@ use volume::task::block_on;
 use volume::{Clock, ErrorKind, Volume};
 
 use crate::program::certificates;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::wiring;
 
 /// Checks a settings file, its volumes and what is on them: the pool's manifest, the store of time series
@@ -131,7 +131,7 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
     let say = |line: String| args.say(line);
     let settings = Settings::load(file)?;
     say(format!("settings: {} is valid", file.display()));
-    if let Some(files) = &settings.kv.tls {
+    if let Some(files) = settings.kv.as_ref().and_then(|kv| kv.tls.as_ref()) {
         certificates(files).context("kv.tls")?;
         say("kv.tls: certificate and key belong together".into());
     }
@@ -140,9 +140,13 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
         say("http.tls: certificate and key belong together".into());
     }
     let mut document = Document::default();
-    document.good = check_pool(args, &settings, &mut document)?;
+    document.good = match settings.pool() {
+        Some(pool) => check_pool(args, &settings, pool, &mut document)?,
+        None => true,
+    };
     if let Some((series, _)) = &settings.series {
-        let (volumes, store) = series::check(&settings, series, args.scrub, &say)?;
+        let (volumes, store) =
+            series::check(&settings, series, document.pool.is_some(), args.scrub, &say)?;
         document.good &= volumes.iter().all(|volume| volume.away.is_none());
         document.good &= store.as_ref().is_none_or(|store| store.good);
         document.volumes.extend(volumes);
@@ -152,14 +156,19 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
 }
 
 /// Checks the store's pool; returns whether all is well.
-fn check_pool(args: &Args, settings: &Settings, document: &mut Document) -> anyhow::Result<bool> {
+fn check_pool(
+    args: &Args,
+    settings: &Settings,
+    of: &settings::Pool,
+    document: &mut Document,
+) -> anyhow::Result<bool> {
     let say = |line: String| args.say(line);
     let devices = wiring::devices(settings, &Clock::real())?;
     document.volumes = volumes(&devices, &say)?;
     let mut good = devices.away().is_empty();
-    let pool = &settings.kv_pool().name;
+    let pool = &of.name;
     if args.repair {
-        let opened = devices.salvage_pool(wiring::opening(settings))?;
+        let opened = devices.salvage_pool(wiring::opening(settings, of))?;
         block_on(opened.close())?;
         say(format!("pool {pool}: opens again, with the volumes that are here"));
     }
@@ -175,7 +184,7 @@ fn check_pool(args: &Args, settings: &Settings, document: &mut Document) -> anyh
         Err(error) => return Err(error).with_context(|| format!("pool {pool}")),
     }
     if args.scrub {
-        let (report, mended) = pool::scrub(&devices, settings, args.repair)?;
+        let (report, mended) = pool::scrub(&devices, wiring::opening(settings, of), args.repair)?;
         good &= pool::tell("scrub", &report, &say);
         document.scrub = Some(pool::Found::of(&report));
         if let Some(pool::Mended { dropped, made }) = mended {

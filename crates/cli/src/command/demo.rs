@@ -153,7 +153,9 @@ listen = "127.0.0.1:9180"
 fn serve(file: &Path) -> anyhow::Result<Serving> {
     // The file is written once the volume is sized.
     let mut settings = Settings::parse(file, &settings(sizing::OPEN_IOPS))?;
-    settings.kv.listen = free(settings.kv.listen);
+    if let Some(kv) = &mut settings.kv {
+        kv.listen = free(kv.listen);
+    }
     if let Some(AdminListen::Tcp(address)) = settings.admin.as_mut().map(|admin| &mut admin.listen)
     {
         *address = free(*address);
@@ -169,10 +171,11 @@ fn compare(
     stop: &AtomicBool,
 ) -> anyhow::Result<Option<(Outcome, Late)>> {
     let program = serving.program();
-    let clock = program.store.clock();
-    let plain = Plain::open(&args.dir, program.store.options(), clock)?;
+    let store = program.kv().expect("the demo's settings have a store");
+    let clock = store.pool().clock();
+    let plain = Plain::open(&args.dir, store.options(), clock)?;
     let load = Load { keys: args.keys.max(1), clock, stop };
-    let sides = [Side::new("plain RocksDB", &plain.store)?, Side::new("Plimsoll", &program.store)?];
+    let sides = [Side::new("plain RocksDB", &plain.store)?, Side::new("Plimsoll", store)?];
     let both = [&sides[0], &sides[1]];
     println!("Storing {} keys of 1 KiB in plain RocksDB and in Plimsoll.", load.keys);
     load.store(both)?;
@@ -237,8 +240,10 @@ fn serve_on(args: &Args, serving: Serving, interrupt: Interrupt) -> anyhow::Resu
     // From here on a signal stops the server.
     drop(interrupt);
     println!("\nPlimsoll's store is being served. Try:");
-    println!("  redis-cli -p {} set ship plimsoll", serving.redis.port());
-    println!("  redis-cli -p {} get ship", serving.redis.port());
+    if let Some(redis) = serving.redis() {
+        println!("  redis-cli -p {} set ship plimsoll", redis.port());
+        println!("  redis-cli -p {} get ship", redis.port());
+    }
     if let Some(admin) = serving.admin() {
         println!("  plimsoll top --admin {admin}");
         println!("  curl http://{admin}/metrics");
@@ -263,7 +268,7 @@ mod tests {
     fn the_settings_of_the_demo_are_right() {
         let settings = settings(400);
         let settings = Settings::parse(Path::new("plimsoll.toml"), &settings).expect("they are");
-        assert_eq!(settings.kv_pool().volumes, ["line"]);
+        assert_eq!(settings.pool().expect("there is one").volumes, ["line"]);
         assert_eq!(settings.volumes[0].contract.paid_iops(), Some(400));
     }
 }

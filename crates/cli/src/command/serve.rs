@@ -56,8 +56,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 pub(crate) struct Serving {
     runtime: Runtime,
     program: Arc<Program>,
-    /// The address for Redis clients.
-    pub(crate) redis: std::net::SocketAddr,
+    /// The address for Redis clients, if any.
+    redis: Option<std::net::SocketAddr>,
     admin: Option<AdminListen>,
     /// The address for clients of time series, if any.
     http: Option<std::net::SocketAddr>,
@@ -71,11 +71,17 @@ impl Serving {
     pub(crate) fn start(mut settings: Settings, file: PathBuf) -> anyhow::Result<Self> {
         let runtime = runtime(&settings)?;
         // Bind listeners before opening volumes, so that a taken port fails before a long recovery.
-        let listener = runtime
-            .block_on(TcpListener::bind(settings.kv.listen))
-            .with_context(|| format!("listen on {} (kv.listen)", settings.kv.listen))?;
-        let redis = listener.local_addr()?;
-        settings.kv.endpoint.port = redis.port();
+        let listener = match &mut settings.kv {
+            Some(kv) => {
+                let bound = runtime.block_on(TcpListener::bind(kv.listen));
+                let listener =
+                    bound.with_context(|| format!("listen on {} (kv.listen)", kv.listen))?;
+                kv.endpoint.port = listener.local_addr()?.port();
+                Some(listener)
+            }
+            None => None,
+        };
+        let redis = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let admin_listener = match &settings.admin {
             Some(admin) => Some(runtime.block_on(bind_admin(&admin.listen))?),
             None => None,
@@ -92,7 +98,7 @@ impl Serving {
             None => None,
         };
         let http = http_listener.as_ref().map(TcpListener::local_addr).transpose()?;
-        let tls = match &settings.kv.tls {
+        let tls = match settings.kv.as_ref().and_then(|kv| kv.tls.as_ref()) {
             Some(files) => Some(Arc::new(Tls::new(certificates(files).context("kv.tls")?))),
             None => None,
         };
@@ -102,33 +108,34 @@ impl Serving {
                 None => None,
             };
         let clock = Clock::real();
-        let store = wiring::store(&settings, &clock).open()?;
-        let endpoint = settings.kv.endpoint.clone();
-        let points = match &settings.series {
-            Some((series, _)) => Some(wiring::series_store(&settings, series, &clock)?),
-            None => None,
-        };
-        let points_store = points.as_ref().map(|points| points.engine().clone());
+        let stores = wiring::stores(&settings, &clock)?;
+        let endpoint = settings.kv.as_ref().map(|kv| kv.endpoint.clone());
         let http_endpoint = settings.series.as_ref().map(|(_, http)| http.endpoint.clone());
         let admin_names =
             settings.admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
         let broker = settings.mqtt.as_ref().map(|mqtt| mqtt.subscriber.clone());
-        let program = Program::new(store, clock, file, settings, tls.clone());
-        let program = Arc::new(program.with_points(points, http_tls.clone()));
-        let keyspace = Arc::new(program.keyspace()?);
-        let service = Arc::new(Service::new(endpoint, keyspace, Arc::clone(&program) as _));
+        let program = Program::new(stores, clock, file, settings, tls.clone(), http_tls.clone());
+        let program = Arc::new(program);
+        let points_store = program.series().map(|points| points.engine().clone());
         let (stop, stopped) = watch::channel(());
         let mut endpoints = Vec::new();
         let stopping = |mut stopped: watch::Receiver<()>| async move {
             // Ends when the sender is dropped; it never sends.
             while stopped.changed().await.is_ok() {}
         };
-        let server = Server::new(Arc::clone(&service), tls);
-        let until = stopping(stopped.clone());
-        endpoints.push(runtime.spawn(async move {
-            server.run(listener, until).await;
-            Ok(())
-        }));
+        let mut service = None;
+        if let (Some(store), Some(endpoint), Some(listener)) = (program.kv(), endpoint, listener) {
+            let keyspace = Arc::new(program.keyspace(store)?);
+            let figures = Arc::clone(&program) as _;
+            let resp = Arc::new(Service::new(endpoint, keyspace, figures));
+            let server = Server::new(Arc::clone(&resp), tls);
+            let until = stopping(stopped.clone());
+            endpoints.push(runtime.spawn(async move {
+                server.run(listener, until).await;
+                Ok(())
+            }));
+            service = Some(resp);
+        }
         let mqtt = points_store.as_ref().zip(broker).map(|(store, broker)| {
             let wall = Box::new(program.wall());
             let subscriber = Subscriber::new(broker, Arc::new(store.clone()), wall);
@@ -156,12 +163,11 @@ impl Serving {
                 Ok(())
             }));
         }
-        program.with_endpoints(&service, http_service.as_deref());
+        program.with_endpoints(service.as_deref(), http_service.as_deref());
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let figures = Arc::clone(&program) as _;
-            let endpoint =
-                Admin { control, figures, resp: Some(service), http: http_service, mqtt };
+            let endpoint = Admin { control, figures, resp: service, http: http_service, mqtt };
             let until = stopping(stopped);
             endpoints.push(match listener {
                 AdminListener::Tcp(listener) => {
@@ -180,6 +186,11 @@ impl Serving {
         Ok(Self { runtime, program, redis, admin, http, stop, endpoints })
     }
 
+    /// The address for Redis clients, if any.
+    pub(crate) const fn redis(&self) -> Option<std::net::SocketAddr> {
+        self.redis
+    }
+
     /// The running program.
     pub(crate) fn program(&self) -> &Program {
         &self.program
@@ -192,16 +203,18 @@ impl Serving {
 
     /// The open listeners, in words.
     fn open_endpoints(&self) -> String {
-        let how = if self.program.speaks_tls() { " (TLS)" } else { "" };
-        let mut endpoints = format!("redis on {}{how}", self.redis);
+        let tls = |speaks: bool| if speaks { " (TLS)" } else { "" };
+        let mut endpoints = Vec::new();
+        if let Some(redis) = &self.redis {
+            endpoints.push(format!("redis on {redis}{}", tls(self.program.speaks_tls())));
+        }
         if let Some(http) = &self.http {
-            let how = if self.program.points_speak_tls() { " (TLS)" } else { "" };
-            endpoints.push_str(&format!(", series on {http}{how}"));
+            endpoints.push(format!("series on {http}{}", tls(self.program.points_speak_tls())));
         }
         if let Some(admin) = &self.admin {
-            endpoints.push_str(&format!(", admin on {admin}"));
+            endpoints.push(format!("admin on {admin}"));
         }
-        endpoints
+        endpoints.join(", ")
     }
 
     /// From now on signals do not end the process; one that arrives early is kept for the next wait.
@@ -276,7 +289,7 @@ fn reload(program: &dyn Control) {
 fn runtime(settings: &Settings) -> io::Result<Runtime> {
     // More threads than requests use, so that an administrator never waits behind requests.
     const THREADS_MORE: usize = 8;
-    let threads = settings.kv.endpoint.threads + THREADS_MORE;
+    let threads = settings.kv.as_ref().map_or(0, |kv| kv.endpoint.threads) + THREADS_MORE;
     // One worker serves while another is blocked, for example by a new log of the store.
     const WORKERS_MIN: usize = 2;
     let workers = std::thread::available_parallelism().map_or(WORKERS_MIN, usize::from);

@@ -229,7 +229,7 @@ fn keep(
     };
     let written = (|| {
         let mut edit = Edit::read(file)?;
-        let pool = edit.settings()?.kv_pool().name.clone();
+        let pool = edit.settings()?.pool().context("the file has no pool")?.name.clone();
         change(&mut edit, &pool)?;
         edit.settings()?;
         Ok(edit.write()?)

@@ -8,7 +8,8 @@ use crate::settings::Settings;
 
 /// Passwords, users and tokens of the open listeners.
 pub(super) struct Access {
-    pub(super) redis: Arc<serve::resp::Access>,
+    /// Those for Redis clients, if they have a listener.
+    pub(super) redis: Option<Arc<serve::resp::Access>>,
     /// The tokens for time series, if it has a listener.
     pub(super) points: Option<Arc<Tokens>>,
 }
@@ -18,12 +19,14 @@ impl Access {
     /// may be public, so only a restart removes the check.
     pub(super) fn change(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let mut told = Vec::new();
-        let (ours, theirs) = (&mut current.kv.endpoint, &new.kv.endpoint);
-        let stays_shut = ours.password.is_none() || theirs.password.is_some();
-        if stays_shut && (&ours.password, &ours.users) != (&theirs.password, &theirs.users) {
-            self.redis.replace(theirs.password.clone(), theirs.users.clone());
-            (ours.password, ours.users) = (theirs.password.clone(), theirs.users.clone());
-            told.push("kv.password, kv.users: checked for each request from now on".into());
+        if let (Some(access), Some(ours), Some(theirs)) = (&self.redis, &mut current.kv, &new.kv) {
+            let (ours, theirs) = (&mut ours.endpoint, &theirs.endpoint);
+            let stays_shut = ours.password.is_none() || theirs.password.is_some();
+            if stays_shut && (&ours.password, &ours.users) != (&theirs.password, &theirs.users) {
+                access.replace(theirs.password.clone(), theirs.users.clone());
+                (ours.password, ours.users) = (theirs.password.clone(), theirs.users.clone());
+                told.push("kv.password, kv.users: checked for each request from now on".into());
+            }
         }
         if let (Some(tokens), Some((_, ours)), Some((_, theirs))) =
             (&self.points, &mut current.series, &new.series)

@@ -39,8 +39,9 @@ struct Running {
 
 impl Drains {
     /// Resumes drains that began before the program started.
-    pub(super) fn resume(pool: &Spread, clock: &Clock) -> Self {
+    pub(super) fn resume(pool: Option<&Spread>, clock: &Clock) -> Self {
         let drains = Self { clock: clock.clone(), running: Mutex::default() };
+        let Some(pool) = pool else { return drains };
         let volumes = pool.volumes().into_iter();
         for volume in volumes.filter(|volume| volume.state == VolumeState::Draining) {
             tracing::info!("volume {}: its drain continues", volume.label);

@@ -1,9 +1,9 @@
 //! The health of the program: whether its stores serve, and which volumes answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use engine::health::StoreHealth;
-use policy::placement::VolumeId;
+use pool::spread::Redundancy;
 use serve::admin::Health;
 use volume::Space;
 
@@ -16,7 +16,7 @@ impl Program {
     pub(super) fn look(&self) -> Health {
         let spaces = self.spaces();
         let mut health = Health::default();
-        for away in self.store.devices().away() {
+        for away in self.stores.away() {
             health.volumes.insert(away.name.clone(), Some(away.to_string()));
         }
         for (name, space) in &spaces {
@@ -24,38 +24,41 @@ impl Program {
             health.volumes.insert(name.clone(), problem);
         }
         let silent = |name: &str| spaces.get(name).is_some_and(Result::is_err);
-        let pool = self.store.pool();
-        let silent: BTreeSet<VolumeId> = pool
-            .volumes()
-            .into_iter()
-            .filter(|volume| silent(&volume.label))
-            .map(|volume| volume.id)
-            .collect();
-        health.stores.insert("kv".into(), self.kv_health(&silent));
-        if let Some(points) = &self.points {
-            health.stores.insert("series".into(), points.health());
+        let pool = self.stores.pool.as_deref();
+        let redundancy = pool.map(|pool| {
+            let volumes = pool.volumes().into_iter();
+            let silent = volumes.filter(|volume| silent(&volume.label)).map(|volume| volume.id);
+            pool.redundancy(&silent.collect())
+        });
+        if let Some(store) = self.kv() {
+            // The pool knows better than the last look of its mover.
+            let own = StoreHealth { reads_refused: None, ..store.health() };
+            health.stores.insert("kv".into(), on_pool(own, redundancy));
+        }
+        if let Some(store) = self.series() {
+            let mut own = store.health();
+            own.damaged += store.pool().map_or(0, |pool| pool.damage().left);
+            let redundancy = redundancy.filter(|_| store.pool().is_some());
+            health.stores.insert("series".into(), on_pool(own, redundancy));
         }
         health
     }
 
     /// The space on each volume, or its problem. Waits a bounded time.
     pub(super) fn spaces(&self) -> BTreeMap<String, Result<Space, String>> {
-        let points = self.points.iter().flat_map(|points| points.devices().here());
-        let devices: Vec<_> = self.store.devices().here().into_iter().chain(points).collect();
-        self.probes.spaces(&devices, &self.clock)
+        self.probes.spaces(&self.stores.here(), &self.clock)
     }
+}
 
-    fn kv_health(&self, silent: &BTreeSet<VolumeId>) -> StoreHealth {
-        let copies = self.store.pool().redundancy(silent);
-        let copies_short = copies.short + copies.doubtful;
-        let mut health = StoreHealth { copies_short, reads_refused: None, ..self.store.health() };
-        if copies.unreadable > 0 {
-            health.reads_refused = Some(format!(
-                "{} objects have no copy that can be read: bring their volumes back; \
-                 `plimsoll volume list` names the volumes",
-                copies.unreadable
-            ));
-        }
-        health
-    }
+/// The health of a store, with that of the pool it is on.
+fn on_pool(health: StoreHealth, redundancy: Option<Redundancy>) -> StoreHealth {
+    let Some(Redundancy { short, doubtful, unreadable, .. }) = redundancy else { return health };
+    let reads_refused = (unreadable > 0).then(|| {
+        format!(
+            "{unreadable} objects have no copy that can be read: bring their volumes back; \
+             `plimsoll volume list` names the volumes"
+        )
+    });
+    let reads_refused = reads_refused.or(health.reads_refused);
+    StoreHealth { copies_short: short + doubtful, reads_refused, ..health }
 }

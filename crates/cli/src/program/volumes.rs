@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll::volumes::Pool;
 use policy::contract::Contract;
 use policy::placement::VolumeId;
 use pool::Spread;
@@ -17,13 +18,13 @@ use crate::wiring;
 
 impl Program {
     pub(super) fn list_volumes(&self) -> List {
-        let pool = self.store.pool();
+        let Some(pool) = self.stores.pool.as_deref() else { return List::default() };
         let (held, only) = (pool.held(), only_here(pool));
         let settings = self.settings.lock().clone();
         let mut gone = BTreeSet::new();
         let spaces = self.spaces();
         let volumes = pool.volumes().into_iter().map(|stat| {
-            let device = self.store.devices().get(&stat.label);
+            let device = pool.devices().get(&stat.label);
             let (space, mut problem) = match spaces.get(&stat.label).cloned() {
                 Some(Ok(space)) => (Some(space), None),
                 Some(Err(why)) => {
@@ -59,7 +60,7 @@ impl Program {
         let volumes = volumes.collect();
         let redundancy = pool.redundancy(&gone);
         List {
-            pool: settings.kv_pool().name.clone(),
+            pool: self.pool_name(),
             volumes,
             copies: redundancy.target as u64,
             short_objects: redundancy.short,
@@ -71,8 +72,8 @@ impl Program {
     pub(super) fn join(&self, new: &New) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
         let (name, file) = (&new.name, self.file.display());
-        let pool = self.settings.lock().kv_pool().name.clone();
-        if self.store.pool().volume_id(name).is_some() {
+        let (open, pool) = (self.pool()?, self.pool_name());
+        if open.volume_id(name).is_some() {
             let told =
                 format!("volume {name}: pool {pool} has one of that name: choose another name");
             return Err(Error::Conflict(told));
@@ -104,7 +105,7 @@ impl Program {
         next.add_volume(volume.clone());
         let recipe = wiring::volumes(&next).into_iter().find(|volume| volume.name() == name);
         let recipe = recipe.expect("it is of the pool by now");
-        self.store.add_volume(&recipe).map_err(|error| store_error(&error))?;
+        open.add_volume(&recipe).map_err(|error| store_error(&error))?;
         let mut told = vec![format!("volume {name}: joined pool {pool} with {}", volume.terms())];
         told.extend(self.go_by(next));
         let settings = if told_already { String::new() } else { edit.lines(&pool, name) };
@@ -115,10 +116,10 @@ impl Program {
     pub(super) fn drain(&self, name: &str) -> Result<volumes::Volume, Error> {
         let _one_at_a_time = self.changing.lock();
         let id = self.member(name)?;
-        if self.settings.lock().kv.meta.iter().any(|meta| meta == name) {
+        if self.keeps_logs(name) {
             return Err(Error::Conflict(keeps_logs(name)));
         }
-        let pool = self.store.pool();
+        let pool = self.pool()?;
         block_on(pool.set_draining(id, true)).map_err(|error| volume_error(&error))?;
         self.drains.start(pool, id);
         Ok(self.one(name))
@@ -128,7 +129,7 @@ impl Program {
         let _one_at_a_time = self.changing.lock();
         let id = self.member(name)?;
         self.drains.stop(id);
-        let kept = block_on(self.store.pool().set_draining(id, false));
+        let kept = block_on(self.pool()?.set_draining(id, false));
         kept.map_err(|error| volume_error(&error))?;
         Ok(self.one(name))
     }
@@ -136,10 +137,10 @@ impl Program {
     pub(super) fn leave(&self, name: &str, lost: bool) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
         let id = self.member(name)?;
-        if block_on(self.store.pool().space_of(id)).is_err() {
+        let open = self.pool()?;
+        if block_on(open.space_of(id)).is_err() {
             return self.leave_lost(name, id, lost);
         }
-        let pool = self.settings.lock().kv_pool().name.clone();
         if lost {
             return Err(Error::Conflict(format!(
                 "volume {name} is here, so nothing on it is lost: empty it by `plimsoll volume drain \
@@ -148,33 +149,35 @@ impl Program {
         }
         let emptied = self.drains.progress(id).is_some_and(|drain| drain.done);
         if !emptied {
-            let objects = self.store.pool().held().get(&id).map_or(0, |held| held.objects);
+            let objects = open.held().get(&id).map_or(0, |held| held.objects);
             return Err(Error::Conflict(format!(
                 "volume {name} is in use, with {objects} objects: `plimsoll volume drain {name}` \
                  empties it"
             )));
         }
-        self.store.remove_volume(name).map_err(|error| store_error(&error))?;
+        open.remove_volume(name).map_err(|error| store_error(&error))?;
         self.drains.stop(id);
+        let pool = self.pool_name();
         let told = format!("volume {name}: left pool {pool}, nothing of the pool is on it");
         Ok(self.has_left(name, vec![told]))
     }
 
     /// Removes a volume that does not answer.
     fn leave_lost(&self, name: &str, id: VolumeId, lost: bool) -> Result<Changed, Error> {
-        if self.settings.lock().kv.meta.iter().any(|meta| meta == name) {
+        if self.keeps_logs(name) {
             return Err(Error::Conflict(keeps_logs(name)));
         }
         self.drains.stop(id);
-        let gone = self.store.remove_lost_volume(name, lost).map_err(|error| {
-            match self.store.pool().only_on(id).is_empty() || lost {
+        let open = self.pool()?;
+        let gone = open.remove_lost_volume(name, lost).map_err(|error| {
+            match open.only_on(id).is_empty() || lost {
                 true => store_error(&error),
                 false => Error::Conflict(format!(
                     "{error}\nBring the volume back; or give the objects up: `plimsoll volume remove {name} --lost`"
                 )),
             }
         })?;
-        let pool = self.settings.lock().kv_pool().name.clone();
+        let pool = self.pool_name();
         let mut told = vec![format!(
             "volume {name}: left pool {pool}; {} objects were only on it and are lost",
             gone.len()
@@ -187,18 +190,42 @@ impl Program {
     fn has_left(&self, name: &str, mut told: Vec<String>) -> Changed {
         let mut next = self.settings.lock().clone();
         next.remove_volume(name);
-        let pool = next.kv_pool().name.clone();
+        let pool = next.pool().expect("a volume left it");
         let settings = format!(
-            "[pool.{pool}]\nvolumes = {}\n\n# and remove the section [volume.{name}]\n",
-            toml::Value::from(next.kv_pool().volumes.clone())
+            "[pool.{}]\nvolumes = {}\n\n# and remove the section [volume.{name}]\n",
+            pool.name,
+            toml::Value::from(pool.volumes.clone())
         );
+        let pool = pool.name.clone();
         told.extend(self.go_by(next));
         tracing::info!("volume {name} left pool {pool}");
         Changed { told, settings }
     }
 
+    /// The pool.
+    ///
+    /// # Errors
+    /// `NotFound`: the stores are on volumes of their own.
+    fn pool(&self) -> Result<&Pool, Error> {
+        self.stores.pool.as_deref().ok_or_else(|| {
+            let told =
+                "there is no pool: [series] has volumes of its own, which change by a restart";
+            Error::NotFound(told.into())
+        })
+    }
+
+    fn pool_name(&self) -> String {
+        self.settings.lock().pool().map_or_else(String::new, |pool| pool.name.clone())
+    }
+
+    /// Whether the settings name the volume for logs.
+    fn keeps_logs(&self, name: &str) -> bool {
+        let settings = self.settings.lock();
+        settings.kv.iter().flat_map(|kv| &kv.meta).any(|meta| meta == name)
+    }
+
     fn member(&self, name: &str) -> Result<VolumeId, Error> {
-        let pool = self.store.pool();
+        let pool = self.pool()?;
         pool.volume_id(name).ok_or_else(|| {
             let known: Vec<_> = pool.volumes().into_iter().map(|volume| volume.label).collect();
             let known = known.join(", ");
@@ -227,7 +254,7 @@ impl Program {
             if had.get(&**name).is_none_or(|had| *had == part) {
                 continue;
             }
-            let Some(device) = self.store.devices().get(name) else { continue };
+            let Some(device) = self.stores.device(name) else { continue };
             device.set_at_most(&part);
             told.push(format!("volume {name}: its gate uses {}", settings::terms(&part)));
         }

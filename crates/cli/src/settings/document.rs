@@ -201,16 +201,6 @@ impl<'d> Section<'d> {
         names.map(|name| &**name.get_ref()).collect()
     }
 
-    /// The required section `[name]`.
-    pub(super) fn section(
-        &self,
-        name: &'static str,
-        keys: &'static [&'static str],
-    ) -> Option<Section<'d>> {
-        let field = self.require(name, &format!("a section [{name}]"));
-        self.noted(field.and_then(|field| field.section(keys)))
-    }
-
     /// The section `[name]`, if present.
     pub(super) fn optional_section(
         &self,

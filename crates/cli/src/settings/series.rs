@@ -7,10 +7,12 @@ use engine::series::store::Options;
 use policy::units::MIB;
 
 use super::document::{Field, Section};
+use super::mistake::Mistake;
 use super::{Entry, Pool, units};
 
 /// The keys of the store.
 pub(super) const KEYS: &[&str] = &[
+    "pool",
     "volumes",
     "durability",
     "sync_interval",
@@ -31,13 +33,22 @@ const MEMORY_MIN: u64 = MIB;
 /// The store.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// Its volumes, which belong to no pool.
-    pub(crate) volumes: Vec<String>,
+    /// What it is on.
+    pub(crate) on: On,
     /// Its options.
     pub(crate) options: Options,
     /// What an acknowledgement survives: one of [`DURABILITIES`].
     durability: &'static str,
     sync_interval: Duration,
+}
+
+/// What the store is on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum On {
+    /// A pool, which the key-value store may share.
+    Pool(String),
+    /// Volumes of its own, which belong to no pool.
+    Volumes(Vec<String>),
 }
 
 impl PartialEq for Series {
@@ -48,24 +59,36 @@ impl PartialEq for Series {
 }
 
 impl Series {
-    /// Reads the store on some of the volumes with these names.
-    pub(super) fn read(section: &Section<'_>, volumes: &[&str], pools: &[Pool]) -> Option<Self> {
-        const VOLUMES: &str = "a list of volumes that are of no pool";
-        let chosen = section.need("volumes", VOLUMES, |field| {
-            let of_no_pool = |field: &Field<'_>| {
-                let name = field.known(volumes)?;
-                let has = |pool: &&Pool| pool.volumes.iter().any(|volume| volume == name);
-                match pools.iter().find(has) {
-                    None => Ok(name.to_owned()),
-                    Some(pool) => {
-                        let found = format!("{name:?}, a volume of pool.{}", pool.name);
-                        Err(field.mistaken(found, "volumes of no pool"))
-                    }
-                }
-            };
-            field.list(VOLUMES, of_no_pool)
-        });
-        let count = chosen.as_ref().map_or(1, Vec::len);
+    /// Reads the store on one of the pools, or on some of the volumes with these names. `shared` is the pool of the
+    /// key-value store.
+    pub(super) fn read(
+        section: &Section<'_>,
+        volumes: &[&str],
+        pools: &[Pool],
+        shared: Option<&str>,
+    ) -> Option<Self> {
+        let on = match (section.get("pool"), section.get("volumes")) {
+            (Some(field), Some(_)) => {
+                section.note(field.mistaken("a pool and volumes", "one of the two"));
+                None
+            }
+            (Some(_), None) => {
+                section.read("pool", |field| pool_of(field, pools, shared)).map(On::Pool)
+            }
+            (None, _) => {
+                let accepted = "volumes that are of no pool, or pool, the name of one";
+                let read = |field: &Field<'_>| own_volumes(field, volumes, pools);
+                section.need("volumes", accepted, read).map(On::Volumes)
+            }
+        };
+        let count = match &on {
+            Some(On::Pool(name)) => {
+                let of = pools.iter().find(|pool| pool.name == *name);
+                of.map_or(1, |pool| pool.volumes.len())
+            }
+            Some(On::Volumes(volumes)) => volumes.len(),
+            None => 1,
+        };
         let mut options = Options::new(u16::try_from(count).unwrap_or(u16::MAX));
         let durability =
             section.read_or("durability", "everysec", |field| field.word(&DURABILITIES));
@@ -107,7 +130,7 @@ impl Series {
             let wrong = || field.mistake("a part of a volume, from 0.1 to 1");
             range.contains(&part).then_some(part).ok_or_else(wrong)
         });
-        Some(Self { volumes: chosen?, options, durability, sync_interval: interval })
+        Some(Self { on: on?, options, durability, sync_interval: interval })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -116,7 +139,10 @@ impl Series {
         let Options { buffer_bytes, source_bytes, age, wal_bytes, series_max, full, log, .. } =
             &self.options;
         vec![
-            entry("volumes", &toml::Value::from(self.volumes.clone())),
+            match &self.on {
+                On::Pool(pool) => entry("pool", &format_args!("{pool:?}")),
+                On::Volumes(volumes) => entry("volumes", &toml::Value::from(volumes.clone())),
+            },
             entry("durability", &format_args!("{:?}", self.durability)),
             entry("sync_interval", &units::show_duration(self.sync_interval)),
             entry("memory", &size(*buffer_bytes)),
@@ -128,4 +154,36 @@ impl Series {
             entry("full", &toml::Value::from(*full)),
         ]
     }
+}
+
+/// The pool's name. A program has one pool so far.
+fn pool_of(field: &Field<'_>, pools: &[Pool], shared: Option<&str>) -> Result<String, Mistake> {
+    let names: Vec<_> = pools.iter().map(|pool| &*pool.name).collect();
+    let name = field.known(&names)?;
+    match shared.filter(|shared| *shared != name) {
+        Some(shared) => {
+            let found = format!("{name:?}, while [kv] is on {shared:?}");
+            Err(field.mistaken(found, format!("the same pool, {shared:?}; or volumes of no pool")))
+        }
+        None => Ok(name.to_owned()),
+    }
+}
+
+/// The names of volumes that are of no pool.
+fn own_volumes(
+    field: &Field<'_>,
+    volumes: &[&str],
+    pools: &[Pool],
+) -> Result<Vec<String>, Mistake> {
+    field.list("a list of volumes that are of no pool", |field| {
+        let name = field.known(volumes)?;
+        let has = |pool: &&Pool| pool.volumes.iter().any(|volume| volume == name);
+        match pools.iter().find(has) {
+            None => Ok(name.to_owned()),
+            Some(pool) => {
+                let found = format!("{name:?}, a volume of pool.{}", pool.name);
+                Err(field.mistaken(found, format!("volumes of no pool, or pool = {:?}", pool.name)))
+            }
+        }
+    })
 }

@@ -394,8 +394,9 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
     assert_eq!(settings, again);
     assert_eq!(settings.volumes[1].contract.paid_iops(), Some(6000));
     assert_eq!(settings.volumes[2].contract.paid_iops(), Some(200));
-    assert_eq!(settings.kv.endpoint.port, 7000);
-    let kv = &settings.kv.options;
+    let kv = settings.kv.expect("there is one");
+    assert_eq!(kv.endpoint.port, 7000);
+    let kv = &kv.options;
     assert_eq!((kv.memory, kv.table_size, kv.cache()), (GIB, Some(8 * MIB), None));
     assert_eq!(kv.compression_last, Compression::None, "one kind is meant for all levels");
 }
@@ -411,7 +412,8 @@ fn relative_paths_start_where_the_file_is() {
 fn a_password_opens_other_addresses_and_is_never_shown() {
     let text = with("", "listen = \"0.0.0.0:6380\"\npassword = \"hunter2\"\n");
     let settings = parse(&text).expect("a good file");
-    assert!(settings.kv.endpoint.password.as_ref().is_some_and(|secret| secret.is(b"hunter2")));
+    let kv = settings.kv.as_ref().expect("there is one");
+    assert!(kv.endpoint.password.as_ref().is_some_and(|secret| secret.is(b"hunter2")));
     assert!(!format!("{settings} {settings:?}").contains("hunter2"));
     for wrong in ["password = 12345\n", "password = \"12345\n", "password = 123 45\n"] {
         let mistake = parse(&with("", wrong)).expect_err("a mistake").to_string();
@@ -424,9 +426,10 @@ fn certificates_of_clients_open_other_addresses_too() {
     let tls = "tls = { cert = \"c.pem\", key = \"k.pem\", client_ca = \"a.pem\" }\n";
     let text = with("", &format!("listen = \"0.0.0.0:6380\"\n{tls}"));
     let settings = Settings::parse(Path::new("/etc/p.toml"), &text).expect("a good file");
-    let files = settings.kv.tls.expect("they were given");
+    let kv = settings.kv.expect("there is one");
+    let files = kv.tls.expect("they were given");
     assert_eq!(files.client_ca.as_deref(), Some(Path::new("/etc/a.pem")));
-    assert!(settings.kv.endpoint.tls);
+    assert!(kv.endpoint.tls);
 }
 
 #[test]
@@ -462,13 +465,42 @@ fn series_have_a_store_and_a_endpoint_of_their_own() {
     let shown = settings.to_string();
     assert!(!shown.contains("hush") && shown.contains("tokens = [\"***\"]"), "{shown}");
     let (series, http) = settings.series.clone().expect("there is one");
-    assert_eq!((series.volumes, http.endpoint.queries_max), (vec!["c".to_owned()], 3));
+    assert_eq!((series.on, http.endpoint.queries_max), (On::Volumes(vec!["c".to_owned()]), 3));
     let again = parse(&shown).expect("what is shown is a file");
     assert_eq!(again.to_string(), shown);
     assert_eq!(settings.differences(&again), ["http.tokens"]);
     let without = parse(&format!("{GOOD}{}", more.split("[http]").next().unwrap_or_default()));
     let (_, http) = without.expect("a good file").series.expect("there is one");
     assert_eq!(http.listen.to_string(), "127.0.0.1:8086");
+}
+
+#[test]
+fn a_store_of_time_series_may_share_the_pool_or_be_alone() {
+    let shared = parse(&format!("{GOOD}[series]\npool = \"main\"\n")).expect("a good file");
+    let (series, _) = shared.series.clone().expect("there is one");
+    assert_eq!(series.on, On::Pool("main".into()));
+    assert_eq!(shared.in_use().count(), shared.pool().expect("there is one").volumes.len());
+    assert_eq!(parse(&shared.to_string()).expect("what is shown is a file"), shared);
+
+    let volume = "[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n";
+    let alone = format!("{volume}[series]\nvolumes = [\"c\"]\n");
+    let alone = parse(&alone).expect("a good file");
+    assert_eq!((alone.kv.clone(), alone.pool(), alone.in_use().count()), (None, None, 1));
+    assert_eq!(parse(&alone.to_string()).expect("what is shown is a file"), alone);
+    let pool = "[pool.main]\nvolumes = [\"c\"]\n\n";
+    let on_pool = parse(&format!("{volume}{pool}[series]\npool = \"main\"\n"));
+    assert_eq!(on_pool.expect("a good file").pool().map(|pool| &*pool.name), Some("main"));
+
+    let other = "[pool.other]\nvolumes = [\"c\"]\n\n[series]\npool = \"other\"\n";
+    for (text, wrong) in [
+        (format!("{GOOD}{volume}{other}"), "[kv] is on \"main\""),
+        (format!("{GOOD}[series]\npool = \"main\"\nvolumes = [\"a\"]\n"), "one of the two"),
+        (format!("{GOOD}[series]\nvolumes = [\"a\"]\n"), "or pool = \"main\""),
+        (volume.to_owned(), "[kv] or [series]"),
+    ] {
+        let mistake = parse(&text).expect_err(wrong).to_string();
+        assert!(mistake.contains(wrong), "{mistake}");
+    }
 }
 
 #[test]
@@ -480,10 +512,11 @@ fn clients_may_do_less_and_secrets_are_never_shown() {
                 tokens = [\"hush2\", { token = \"hush3\", may = \"write\", databases = [\"a\"] }]\n\n\
                 [admin]\nhosts = [\"db.example\"]\n";
     let settings = parse(&format!("{}{more}", with("", users))).expect("a good file");
-    let board = &settings.kv.endpoint.users[0];
+    let kv = settings.kv.as_ref().expect("there is one");
+    let board = &kv.endpoint.users[0];
     assert_eq!((&*board.name, board.may), ("board", serve::May::Read));
     assert!(board.password.is(b"hush1"));
-    assert_eq!(settings.kv.endpoint.clients_per_address, Some(7));
+    assert_eq!(kv.endpoint.clients_per_address, Some(7));
     let (_, http) = settings.series.clone().expect("there is one");
     let [all, some] = &http.endpoint.tokens[..] else { panic!("two tokens") };
     assert_eq!(*all, serve::http::Token::full("hush2"));

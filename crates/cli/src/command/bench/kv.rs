@@ -196,7 +196,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let bench = Bench::new(&**store.db(), &clock, &volumes, &settings, there, interrupt.asked());
     let measured = args.measure(&bench, &store, &interrupt, &mut report);
     if let Ok(phases) = &measured {
-        let scheme = place.settings.kv_pool().placement.name();
+        let scheme = place.pool().placement.name();
         ycsb::add_to(&mut report, "YCSB", phases, &volumes, scheme);
     }
     if let Some(overdrawn) = overdrawn(&store) {
@@ -340,11 +340,11 @@ fn describe(report: &mut Report, settings: &Settings, place: &Place) {
     let of = &place.settings;
     report.notes.push(format!(
         "memory {}, placement {}",
-        Bytes(of.kv.options.memory),
-        of.kv_pool().placement.name()
+        Bytes(place.kv().options.memory),
+        place.pool().placement.name()
     ));
     let mut contracts = Vec::new();
-    for name in &of.kv_pool().volumes {
+    for name in &place.pool().volumes {
         let volume = of.volumes.iter().find(|volume| volume.name == *name);
         let volume = volume.expect("the settings were checked when they were read");
         let simulated = if volume.simulate { ", simulated" } else { "" };

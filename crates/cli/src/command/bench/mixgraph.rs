@@ -240,7 +240,7 @@ impl Run<'_> {
             report.notes.push(LOADED.into());
         }
         let watch = Watch::of(&store);
-        for volume in volumes_of(&place.settings) {
+        for volume in place.settings.in_use() {
             report.notes.push(format!("volume {}: {}", volume.name, volume.terms()));
         }
         let volumes = volumes(&store);
@@ -305,10 +305,4 @@ impl Run<'_> {
         let driven: Driven = bench.run(&settings, &counts, self.clock.now())?;
         Ok(Phase { name: ID, start: Duration::ZERO, driven })
     }
-}
-
-/// The volumes of the store's pool.
-fn volumes_of(settings: &settings::Settings) -> impl Iterator<Item = &settings::Volume> {
-    let names = settings.kv_pool().volumes.iter();
-    names.filter_map(|name| settings.volumes.iter().find(|volume| volume.name == *name))
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use bench::ycsb::{Shape, Tally, Volume as Measured};
 use plimsoll::kv::{self, Options, Store};
 use policy::units::Bytes;
@@ -12,7 +13,7 @@ use volume::{Clock, Volume};
 
 use super::mark::{self, Keys, Mark, Owner};
 use crate::command::scratch::Scratch;
-use crate::settings::Settings;
+use crate::settings::{Kv, Pool, Settings};
 use crate::wiring;
 
 /// The peak space for each byte written, while compactions run, including the logs.
@@ -49,6 +50,11 @@ impl Place {
     /// The volumes of a settings file, with a separate store in their pool.
     pub(super) fn of_user(file: &Path, store: &str, keep: bool) -> anyhow::Result<Self> {
         let settings = Settings::load(file)?;
+        ensure!(
+            settings.kv.is_some(),
+            "{} has no section [kv]: the bench takes the store's pool and memory from it",
+            file.display()
+        );
         Ok(Self { settings, name: store.into(), keep, scratch: None })
     }
 
@@ -70,7 +76,7 @@ impl Place {
             Owner::Nobody => {}
             Owner::Somebody => {
                 store.close()?;
-                let (name, pool) = (&self.name, &self.settings.kv_pool().name);
+                let (name, pool) = (&self.name, &self.pool().name);
                 bail!(
                     "store {name} in pool {pool} holds data that is not a bench's; nothing was \
                      changed. Name another one with --store"
@@ -96,8 +102,19 @@ impl Place {
     }
 
     fn store(&self, clock: &Clock) -> plimsoll::Result<Store> {
-        let options = Options { name: self.name.clone(), ..self.settings.kv.options.clone() };
-        wiring::store(&self.settings, clock).options(options).open()
+        let pool = wiring::pool(&self.settings, self.pool(), clock).open()?;
+        let options = Options { name: self.name.clone(), ..self.kv().options.clone() };
+        Store::builder().pool(Arc::new(pool)).options(options).open()
+    }
+
+    /// The settings of stores on the place.
+    pub(super) fn kv(&self) -> &Kv {
+        self.settings.kv.as_ref().expect("a place was refused without them")
+    }
+
+    /// The pool.
+    pub(super) fn pool(&self) -> &Pool {
+        self.settings.pool().expect("[kv] names one")
     }
 
     fn check_room(&self, store: &Store, records: u64, shape: Shape) -> anyhow::Result<()> {
@@ -130,14 +147,14 @@ impl Place {
 
     /// Closes the store and removes it.
     pub(super) fn remove(&self, store: Store) -> anyhow::Result<()> {
-        let clock = store.clock().clone();
+        let clock = store.pool().clock().clone();
         store.close()?;
         if self.scratch.is_some() {
             // It is removed with its volumes.
             return Ok(());
         }
         let devices = wiring::devices(&self.settings, &clock)?;
-        let pool = devices.open_pool(wiring::opening(&self.settings))?;
+        let pool = devices.open_pool(wiring::opening(&self.settings, self.pool()))?;
         kv::destroy(pool.clone(), clock, &self.name)
             .with_context(|| format!("removing the store {}", self.name))?;
         block_on(pool.close()).context("closing the pool")?;

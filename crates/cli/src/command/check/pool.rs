@@ -4,12 +4,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::volumes::Devices;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes;
-use pool::spread::{Finding, Problem, Report};
+use pool::spread::{Finding, Opening, Problem, Report};
 use serde::Serialize;
 use volume::task::block_on;
-
-use crate::settings::Settings;
-use crate::wiring;
 
 #[derive(Serialize)]
 pub(super) struct Found {
@@ -40,10 +37,10 @@ pub(super) struct Mended {
 
 pub(super) fn scrub(
     devices: &Devices,
-    settings: &Settings,
+    opening: Opening,
     repair: bool,
 ) -> anyhow::Result<(Report, Option<Mended>)> {
-    let pool = devices.open_pool(wiring::opening(settings))?;
+    let pool = devices.open_pool(opening)?;
     let style =
         ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
     let bar = ProgressBar::new(0).with_style(style);

@@ -11,7 +11,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::{VolumeFound, log, volumes};
-use crate::settings::{Series, Settings};
+use crate::settings::{On, Series, Settings};
 use crate::wiring;
 
 /// Volumes with their names for readers.
@@ -54,10 +54,18 @@ struct Gap {
 pub(super) fn check(
     settings: &Settings,
     series: &Series,
+    is_pool_made: bool,
     scrub: bool,
     say: &dyn Fn(String),
 ) -> anyhow::Result<(Vec<VolumeFound>, Option<Found>)> {
-    let recipes = wiring::series_volumes(settings, &series.volumes);
+    let On::Volumes(names) = &series.on else {
+        let store = match is_pool_made {
+            true => check_on_pool(settings, &series.options.name, scrub, say)?,
+            false => None,
+        };
+        return Ok((Vec::new(), store));
+    };
+    let recipes = wiring::series_volumes(settings, names);
     let devices = Devices::open(&recipes, &Clock::real()).context("series.volumes")?;
     let found = volumes(&devices, say)?;
     if !devices.away().is_empty() {
@@ -66,13 +74,37 @@ pub(super) fn check(
     }
     let member = |device: &Arc<Device>| (device.name().to_owned(), device.volume());
     let members: Members = devices.here().iter().map(member).collect();
-    let name = &series.options.name;
-    if !block_on(store::stores_on(&members)).context("series")?.contains(name) {
+    let store = inspect_if_made(&members, &series.options.name, scrub, say)?;
+    Ok((found, store))
+}
+
+/// The contents of the store on the pool of the settings, which is opened for it.
+fn check_on_pool(
+    settings: &Settings,
+    name: &String,
+    scrub: bool,
+    say: &dyn Fn(String),
+) -> anyhow::Result<Option<Found>> {
+    let pool = settings.pool().expect("the pool of a store is the pool in use");
+    let devices = wiring::devices(settings, &Clock::real())?;
+    let spread = devices.open_pool(wiring::opening(settings, pool))?;
+    let members: Members = vec![(pool.name.clone(), Arc::new(spread.clone()) as _)];
+    let store = inspect_if_made(&members, name, scrub, say)?;
+    block_on(spread.close())?;
+    Ok(store)
+}
+
+fn inspect_if_made(
+    members: &Members,
+    name: &String,
+    scrub: bool,
+    say: &dyn Fn(String),
+) -> anyhow::Result<Option<Found>> {
+    if !block_on(store::stores_on(members)).context("series")?.contains(name) {
         say("series: not made yet; `plimsoll serve` makes it".into());
-        return Ok((found, None));
+        return Ok(None);
     }
-    let store = inspect(&members, name, scrub, say).context("series")?;
-    Ok((found, Some(store)))
+    Ok(Some(inspect(members, name, scrub, say).context("series")?))
 }
 
 /// Checks the contents of this store.

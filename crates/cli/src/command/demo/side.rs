@@ -38,7 +38,7 @@ pub(super) struct Side<'s> {
 impl<'s> Side<'s> {
     /// A store on one volume.
     pub(super) fn new(name: &'static str, store: &'s Store) -> anyhow::Result<Self> {
-        let clock = store.clock().clone();
+        let clock = store.pool().clock().clone();
         let wall = move || u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX);
         let keyspace = Keyspace::open(Arc::clone(store.db()) as _, Box::new(wall), 0);
         let keyspace = keyspace.with_context(|| format!("the keys of {name}"))?;

@@ -345,6 +345,7 @@ pub(super) mod tests {
             Finding::ALL.map(|finding| row(finding).remark().unwrap_or_default()),
             [
                 "",
+                "",
                 "saves up 0.02 s: bursts queue at the volume",
                 "gives 0.71 of its contract",
                 "slow, and not for lack of tokens"

@@ -172,7 +172,7 @@ fn one(
     start: Instant,
 ) -> anyhow::Result<Run> {
     // Copies before the measured time do not count, and a joining volume joins at its start.
-    let clock = fixture.store.clock();
+    let clock = fixture.store.pool().clock();
     let (before, driven) = std::thread::scope(|scope| {
         let looking = scope.spawn(|| {
             block_on(clock.sleep_until(start + settings.lead));

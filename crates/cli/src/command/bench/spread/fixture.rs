@@ -186,7 +186,7 @@ impl Fixture {
     /// Adds the volume that will join, if there is one, during the run.
     pub(super) fn join(&self) -> anyhow::Result<()> {
         let Some(volume) = &self.joins else { return Ok(()) };
-        self.store.add_volume(volume).context("taking in one more volume")
+        self.store.pool().add_volume(volume).context("taking in one more volume")
     }
 
     /// The counters of each volume during a run; zero for one that has not joined.
@@ -211,7 +211,7 @@ impl Fixture {
 
     /// Copies made so far.
     pub(super) fn copies(&self) -> Copies {
-        let figures = self.store.copies();
+        let figures = self.store.pool().copies();
         Copies { made: figures.made.iter().sum(), bytes: figures.bytes, times: figures.times }
     }
 
