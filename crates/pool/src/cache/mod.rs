@@ -188,11 +188,8 @@ impl Cache {
     /// Whether each volume has operations to spare for prefetching, for volumes whose load is known.
     #[must_use]
     pub fn modes(&self) -> BTreeMap<VolumeId, Mode> {
-        self.0
-            .prefetched
-            .as_ref()
-            .map(|prefetched| prefetched.modes.lock().clone())
-            .unwrap_or_default()
+        let prefetched = self.0.prefetched.as_ref();
+        prefetched.map(|prefetched| prefetched.modes.lock().clone()).unwrap_or_default()
     }
 
     /// Its counters so far, and its contents now.

@@ -21,6 +21,7 @@ const COMPACT_RATIO: u64 = 4;
 pub(super) const EXTENT: u64 = 64 * KIB;
 
 /// The copies of the current generation.
+#[derive(Default)]
 pub(super) struct Home {
     pub(super) generation: u64,
     /// The last generation that a move tried to create.
@@ -78,21 +79,7 @@ pub(super) struct Snapshot {
 impl Home {
     /// No home yet; `generation` is the highest number in use.
     pub(super) fn none(generation: u64) -> Self {
-        Self {
-            generation,
-            tried: generation,
-            seal: 0,
-            copies: Vec::new(),
-            frames: 0,
-            len: 0,
-            allocated: 0,
-            compact_at: 0,
-            unwritten: Unwritten::default(),
-            lost: true,
-            alone: None,
-            may_count: Vec::new(),
-            closed: false,
-        }
+        Self { generation, tried: generation, lost: true, ..Self::default() }
     }
 
     pub(super) fn new(generation: u64, copies: Vec<Copy>, snapshot: &Snapshot) -> Self {
