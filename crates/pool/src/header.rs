@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 const CHECKSUM_AT: usize = SLOT - 4;
 const LABEL_AT: usize = 64;
 /// The longest label of a volume, in bytes.
-pub(crate) const LABEL_MAX: usize = 200;
+const LABEL_MAX: usize = 200;
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
 
 /// The number of a pool: random, chosen when the pool is created.
@@ -153,8 +153,13 @@ fn choose(first: Slot, second: Slot) -> Result<Found> {
 /// Replaces the header of `volume`; creates the object if there is none. Durable on return.
 ///
 /// # Errors
-/// Those of the volume; the header is then the old one or the new one.
+/// Those of the volume, by its label; the header is then the old one or the new one.
 pub(crate) async fn write(volume: &dyn Volume, header: &Header) -> Result<()> {
+    let written = replace(volume, header).await;
+    written.map_err(|e| e.within(format_args!("volume {}", header.label)))
+}
+
+async fn replace(volume: &dyn Volume, header: &Header) -> Result<()> {
     let name = Leaf::Header.name();
     let object = match volume.open(&name).await {
         Err(e) if e.kind() == ErrorKind::NotFound => volume.create(&name, &Intent::DATA).await?,
@@ -171,6 +176,18 @@ pub(crate) async fn write(volume: &dyn Volume, header: &Header) -> Result<()> {
     for number in if first_counts { [1, 0] } else { [0, 1] } {
         object.write_at(number * SLOT as u64, slot.clone(), IO).await?;
         object.sync(IO).await?;
+    }
+    Ok(())
+}
+
+/// Checks the label of a volume.
+///
+/// # Errors
+/// `Invalid`: it is empty or too long.
+pub(crate) fn check_label(label: &str) -> Result<()> {
+    if label.is_empty() || label.len() > LABEL_MAX {
+        let what = format!("volume label {label:?}: must be 1 to {LABEL_MAX} bytes long");
+        return Err(Error::new(ErrorKind::Invalid, what));
     }
     Ok(())
 }

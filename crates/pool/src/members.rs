@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::RwLock;
 use policy::placement::VolumeId;
-use volume::{Error, ErrorKind, Result, Volume};
+use volume::{Error, ErrorKind, Result, Space, Volume};
 
 /// A volume handed to a pool.
 #[derive(Clone)]
@@ -129,16 +131,21 @@ impl Drop for Occupied {
 }
 
 /// Every volume of a pool by its id.
-pub(crate) struct Members(RwLock<Arc<[Arc<MemberSlot>]>>);
+pub(crate) struct Members {
+    slots: RwLock<Arc<[Arc<MemberSlot>]>>,
+    /// Locked while a volume joins, leaves or begins to drain, before the locks of the manifest.
+    pub(crate) changing: AsyncMutex<()>,
+}
 
 impl Members {
     pub(crate) fn new(mut slots: Vec<MemberSlot>) -> Self {
         slots.sort_by_key(|slot| slot.id);
-        Self(RwLock::new(slots.into_iter().map(Arc::new).collect()))
+        let slots = slots.into_iter().map(Arc::new).collect();
+        Self { slots: RwLock::new(slots), changing: AsyncMutex::default() }
     }
 
     pub(crate) fn all(&self) -> Arc<[Arc<MemberSlot>]> {
-        Arc::clone(&self.0.read())
+        Arc::clone(&self.slots.read())
     }
 
     /// The volumes that are present.
@@ -152,7 +159,7 @@ impl Members {
     }
 
     pub(crate) fn get(&self, id: VolumeId) -> Option<Arc<MemberSlot>> {
-        let all = self.0.read();
+        let all = self.slots.read();
         all.binary_search_by_key(&id, |slot| slot.id).ok().map(|at| Arc::clone(&all[at]))
     }
 
@@ -161,6 +168,11 @@ impl Members {
         self.get(id).unwrap_or_else(|| {
             Arc::new(MemberSlot { lost: true, ..MemberSlot::new(id, format!("number {id}"), None) })
         })
+    }
+
+    /// The number of the volume with this label.
+    pub(crate) fn by_label(&self, label: &str) -> Option<VolumeId> {
+        self.slots.read().iter().find(|slot| slot.label == label).map(|slot| slot.id)
     }
 
     /// The label of volume `id`.
@@ -176,9 +188,36 @@ impl Members {
         self.slot(id).device().cloned()
     }
 
+    /// The space of each present volume that takes new objects.
+    pub(crate) async fn spaces(&self) -> Vec<(VolumeId, Result<Space>)> {
+        let present = self.present();
+        let present = present.iter().filter(|(slot, _)| !slot.is_closed());
+        join_all(present.map(async |(slot, volume)| (slot.id, volume.space().await))).await
+    }
+
+    /// The sum of the space on the volumes that answer.
+    ///
+    /// # Errors
+    /// That of a volume, if none answers.
+    pub(crate) async fn space(&self) -> Result<Space> {
+        let spaces = self.spaces().await.into_iter().map(|(_, space)| space);
+        let (answers, failed): (Vec<_>, Vec<_>) = spaces.partition(Result::is_ok);
+        let sum = |of: fn(&Space) -> u64| answers.iter().flatten().map(of).sum();
+        match failed.into_iter().last() {
+            Some(Err(e)) if answers.is_empty() => Err(e),
+            _ => Ok(Space { total: sum(|space| space.total), free: sum(|space| space.free) }),
+        }
+    }
+
+    /// What failed on volumes, for a message.
+    pub(crate) fn causes(&self, failed: &[(VolumeId, Error)]) -> String {
+        let causes = failed.iter().map(|(id, e)| format!("volume {}: {e}", self.label(*id)));
+        causes.collect::<Vec<_>>().join("; ")
+    }
+
     /// Adds a volume.
     pub(crate) fn add(&self, slot: Arc<MemberSlot>) {
-        let mut all = self.0.write();
+        let mut all = self.slots.write();
         let mut next: Vec<_> = all.to_vec();
         next.push(slot);
         next.sort_by_key(|slot| slot.id);
@@ -187,7 +226,7 @@ impl Members {
 
     /// Removes a volume.
     pub(crate) fn remove(&self, id: VolumeId) {
-        let mut all = self.0.write();
+        let mut all = self.slots.write();
         *all = all.iter().filter(|slot| slot.id != id).cloned().collect();
     }
 }

@@ -120,9 +120,18 @@ impl Journal {
         Ok(journal)
     }
 
+    pub(crate) const fn pool(&self) -> PoolId {
+        self.pool
+    }
+
     /// Reads the state in memory.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
         at(&self.ledger.lock().state)
+    }
+
+    /// The volumes that are being drained.
+    pub(crate) fn draining(&self) -> BTreeSet<VolumeId> {
+        self.look(|state| state.draining().clone())
     }
 
     /// The number of the last edit recorded.
@@ -418,7 +427,7 @@ impl Journal {
     /// The volumes for copies: first those for metadata, then by number. Draining volumes only if there is
     /// no other.
     fn choose(&self, failed: &Failed) -> Vec<VolumeId> {
-        let draining = self.look(|state| state.draining().clone());
+        let draining = self.draining();
         let well = |id: &VolumeId| !failed.iter().any(|(other, _)| other == id);
         let present = self.members.present().into_iter().map(|(slot, _)| slot.id);
         let mut present: Vec<_> = present.filter(well).collect();
@@ -468,9 +477,8 @@ impl Journal {
 
     async fn raise_epoch(&self, id: VolumeId, epoch: u64, seal: u64) -> Result<()> {
         let label = self.members.label(id);
-        let header = Header { pool: self.pool, volume: id, label: label.clone(), epoch, seal };
-        let written = header::write(&*self.members.volume(id)?, &header).await;
-        written.map_err(|e| e.within(format_args!("volume {label}")))
+        let header = Header { pool: self.pool, volume: id, label, epoch, seal };
+        header::write(&*self.members.volume(id)?, &header).await
     }
 
     /// Removes old copies. The next opening of the pool removes those that fail now.
@@ -499,18 +507,12 @@ impl Journal {
         let mut kinds = failed.iter().map(|(_, e)| e.kind());
         let first = kinds.next().unwrap_or(ErrorKind::Unavailable);
         let kind = if kinds.all(|kind| kind == first) { first } else { ErrorKind::Poisoned };
-        let causes: Vec<_> = failed
-            .iter()
-            .map(|(id, e)| format!("volume {}: {e}", self.members.label(*id)))
-            .collect();
-        Error::new(
-            kind,
-            format!(
-                "the pool can be read but not changed, because no volume takes its manifest ({}): repair one \
-                 of them or make room, then try again",
-                causes.join("; ")
-            ),
-        )
+        let causes = self.members.causes(&failed);
+        let what = format!(
+            "the pool can be read but not changed, because no volume takes its manifest ({causes}): repair one \
+             of them or make room, then try again"
+        );
+        Error::new(kind, what)
     }
 }
 

@@ -8,4 +8,4 @@ pub(crate) mod state;
 
 pub use record::Placed;
 pub(crate) use record::{Begin, Committed, Copies, Record};
-pub(crate) use state::{Checked, Dead, State, Stored};
+pub(crate) use state::{Checked, Dead, State, Stored, gone};

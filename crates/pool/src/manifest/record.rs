@@ -52,6 +52,13 @@ pub struct Placed {
     pub layout: Layout,
 }
 
+impl Placed {
+    /// Whether a part of it is on this volume.
+    pub(crate) fn is_on(&self, volume: VolumeId) -> bool {
+        self.layout.volumes().contains(&volume)
+    }
+}
+
 /// The copies of one object: at least one, with the same bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Copies {

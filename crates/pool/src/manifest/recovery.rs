@@ -15,7 +15,7 @@ use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Result, Volume};
 
-use crate::header::{self, Found, Header, LABEL_MAX, PoolId};
+use crate::header::{self, Found, Header, PoolId};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::frame::{self, Replay};
 use crate::manifest::state::Verdict;
@@ -82,20 +82,15 @@ pub(crate) struct Unequal {
 }
 
 /// A volume with its header and objects.
-struct Visited {
+struct Visited<H> {
     label: String,
     volume: Arc<dyn Volume>,
-    header: Found,
+    header: H,
     listing: Vec<Listed>,
 }
 
 /// A volume of the pool.
-struct Belonging {
-    label: String,
-    volume: Arc<dyn Volume>,
-    header: Header,
-    listing: Vec<Listed>,
-}
+type Belonging = Visited<Header>;
 
 /// Surveys `members`.
 ///
@@ -134,7 +129,7 @@ pub(crate) fn enough_alone(copies: &[VolumeId], closed: bool) -> Option<VolumeId
     }
 }
 
-async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited>> {
+async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited<Found>>> {
     let mut visited = Vec::new();
     for found in join_all(members.iter().map(visit_one)).await {
         match found {
@@ -148,19 +143,16 @@ async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited>> {
     Ok(visited)
 }
 
-async fn visit_one(member: &Member) -> Result<Visited> {
+async fn visit_one(member: &Member) -> Result<Visited<Found>> {
     let Member { label, volume } = member;
-    if label.is_empty() || label.len() > LABEL_MAX {
-        let what = format!("volume label {label:?}: must be 1 to {LABEL_MAX} bytes long");
-        return Err(Error::new(ErrorKind::Invalid, what));
-    }
+    header::check_label(label)?;
     let within = |e: Error| e.within(format_args!("volume {label}"));
     let header = header::read(&**volume).await.map_err(within)?;
     let listing = volume.list().await.map_err(within)?;
     Ok(Visited { label: label.clone(), volume: Arc::clone(volume), header, listing })
 }
 
-impl Visited {
+impl Visited<Found> {
     /// Whether the volume holds no data: it is new, or its formatting was interrupted.
     fn is_blank(&self) -> bool {
         let formatting = match &self.header {
@@ -177,7 +169,7 @@ impl Visited {
 }
 
 /// Checks that all volumes are of one pool, without duplicates.
-fn belonging(visited: Vec<Visited>) -> Result<Vec<Belonging>> {
+fn belonging(visited: Vec<Visited<Found>>) -> Result<Vec<Belonging>> {
     let mut volumes: Vec<Belonging> = Vec::new();
     let mut others = Vec::new();
     for Visited { label, volume, header, listing } in visited {
@@ -529,8 +521,7 @@ fn forget_unsynced_logs(state: &mut State, volumes: &[Belonging]) {
             // For each of its parts on a present volume: whether it exists.
             let seen = object.copies.iter().flat_map(|placed| {
                 let name = leaf(placed);
-                let on =
-                    |volume: &&Belonging| placed.layout.volumes().contains(&volume.header.volume);
+                let on = |volume: &&Belonging| placed.is_on(volume.header.volume);
                 volumes
                     .iter()
                     .filter(on)

@@ -46,6 +46,11 @@ pub(crate) struct Checked {
 }
 
 impl Stored {
+    /// Its length in bytes; of a log, at its first sync.
+    pub(crate) fn len(&self) -> u64 {
+        self.committed.map_or(0, |committed| committed.len)
+    }
+
     /// The number of its names.
     pub(crate) fn links(&self) -> u32 {
         self.names.len() as u32
@@ -83,7 +88,7 @@ impl Stored {
     /// Whether a leaf object of this kind, of copy `number`, belongs on this volume.
     fn is_at(&self, kind: Kind, number: u64, volume: VolumeId) -> bool {
         let placed = self.copies.get(number);
-        self.kind == kind && placed.is_some_and(|placed| placed.layout.volumes().contains(&volume))
+        self.kind == kind && placed.is_some_and(|placed| placed.is_on(volume))
     }
 
     /// Whether it has a checksum: then it never changes again.
@@ -272,7 +277,7 @@ impl State {
                 self.create(*id, name, Stored { kind, copies, committed, names })?;
             }
             Record::Commit { id, committed } => {
-                let stored = self.objects.get_mut(id).ok_or_else(|| no_object(*id))?;
+                let stored = self.objects.get_mut(id).ok_or_else(|| gone(*id))?;
                 stored.committed = Some(*committed);
             }
             Record::Unlink { name } => {
@@ -296,7 +301,7 @@ impl State {
             Record::Link { from, to } => {
                 let id = self.id(from).ok_or_else(|| not_found(from))?;
                 self.must_be_free(to)?;
-                let stored = self.objects.get_mut(&id).ok_or_else(|| no_object(id))?;
+                let stored = self.objects.get_mut(&id).ok_or_else(|| gone(id))?;
                 stored.add_name(to);
                 self.names.insert(to.clone(), id);
             }
@@ -304,7 +309,7 @@ impl State {
             Record::Close => {}
             Record::AddCopy { id, placed } => self.add_copy(*id, placed)?,
             Record::DropCopy { id, number } => {
-                let stored = self.objects.get_mut(id).ok_or_else(|| no_object(*id))?;
+                let stored = self.objects.get_mut(id).ok_or_else(|| gone(*id))?;
                 let dropped = stored.copies.remove(*number).ok_or_else(|| {
                     invalid(format!("object {id}: copy {number} is not one of several"))
                 })?;
@@ -325,7 +330,7 @@ impl State {
     }
 
     fn add_copy(&mut self, id: ObjectId, placed: &Placed) -> Result<()> {
-        let stored = self.objects.get_mut(&id).ok_or_else(|| no_object(id))?;
+        let stored = self.objects.get_mut(&id).ok_or_else(|| gone(id))?;
         if placed.number == 0 || placed.number >= self.issued.end {
             return Err(invalid(format!("object {id}: copy {} was never issued", placed.number)));
         }
@@ -437,7 +442,8 @@ fn not_found(name: &Name) -> Error {
     Error::new(ErrorKind::NotFound, format!("{name}: no such object"))
 }
 
-fn no_object(id: ObjectId) -> Error {
+/// The error for an object that the manifest does not have.
+pub(crate) fn gone(id: ObjectId) -> Error {
     Error::new(ErrorKind::Gone, format!("object {id} was removed"))
 }
 

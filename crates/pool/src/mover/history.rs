@@ -137,7 +137,7 @@ impl LoadHistory {
                 wait: waited
                     .checked_div(u32::try_from(reads).unwrap_or(u32::MAX))
                     .unwrap_or_default(),
-                weight: weight * pool.paid(id) / line,
+                weight: weight * pool.placing().paid(id) / line,
                 free,
                 total,
                 held: held.get(&id).map_or(0, |held| held.bytes),

@@ -88,7 +88,7 @@ impl Mover {
     /// as the pool's replication target.
     #[must_use]
     pub fn new(pool: Spread, clock: Clock, policy: Policy, terms: Terms) -> Self {
-        let terms = Terms { copies_min: terms.copies_min.max(pool.replication_target()), ..terms };
+        let terms = Terms { copies_min: terms.copies_min.max(pool.replication().target), ..terms };
         Self {
             pool,
             clock,
@@ -156,7 +156,7 @@ impl Mover {
             if let Poll::Ready(Some(ended)) = under_way.poll_next_unpin(cx) {
                 return Poll::Ready(Event::Ended(ended));
             }
-            if pool.poll_amiss(cx).is_ready() {
+            if pool.replication().poll_amiss(cx).is_ready() {
                 return Poll::Ready(Event::Amiss);
             }
             sleep.as_mut().poll(cx).map(|()| Event::Time)
@@ -172,7 +172,7 @@ impl Mover {
         let now = self.clock.now();
         let (volumes, plan) =
             self.plan(loads, now, |planner, seen| planner.decide(seen, now)).await;
-        self.pool.set_initial_replicas(plan.initial_replicas);
+        self.pool.placing().set_initial_replicas(plan.initial_replicas);
         self.drop_copies(plan.drops);
         self.planned = plan.copies.into();
         self.history.begin(loads, now);
@@ -210,7 +210,7 @@ impl Mover {
         let volumes = self.history.volumes(&self.pool, loads, silence_max, now).await;
         let tables = self.history.tables(&self.pool, now);
         let in_flight: Vec<_> = self.pace.in_flight().collect();
-        let overlap = |object, volume| self.pool.overlap(ObjectId(object), volume);
+        let overlap = |object, volume| self.pool.placing().overlap(ObjectId(object), volume);
         let snapshot = Snapshot {
             volumes: &volumes,
             tables: &tables,
@@ -251,9 +251,9 @@ impl Mover {
         self.tell(&redundancy, takers);
         self.figures.lock().redundancy = redundancy;
         self.plan_initial_replicas().await;
-        let suspects = self.pool.take_suspects();
+        let suspects = self.pool.replication().take_suspects();
         if std::mem::replace(&mut self.mending, true) {
-            self.pool.suspect_again(suspects);
+            self.pool.replication().suspect_again(suspects);
             return;
         }
         let pool = self.pool.clone();
@@ -273,7 +273,7 @@ impl Mover {
 
     /// Plans the missing initial replicas of streamed tables, after all other copies.
     async fn plan_initial_replicas(&mut self) {
-        for table in self.pool.take_begun_short() {
+        for table in self.pool.replication().take_begun_short() {
             let object = table.0;
             let is_planned = self.planned.iter().any(|copying| copying.object == object)
                 || self.pace.in_flight().any(|flight| flight.object == object);
@@ -357,7 +357,7 @@ impl Mover {
 
     /// Whether a table is leaving now that was not leaving when its copy was planned.
     fn has_come_to_leave(&self, id: ObjectId) -> bool {
-        self.pool.is_table_leaving(id) && !self.history.knew_leaving(id)
+        self.pool.placing().is_table_leaving(id) && !self.history.knew_leaving(id)
     }
 
     fn on_end(&mut self, ended: Ended) {
@@ -413,7 +413,7 @@ impl Mover {
 /// Resets initial replicas: without a mover, no task plans copies.
 impl Drop for Mover {
     fn drop(&mut self) {
-        self.pool.set_initial_replicas(None);
+        self.pool.placing().set_initial_replicas(None);
     }
 }
 

@@ -18,10 +18,10 @@ use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use volume::{Error, ErrorKind, IoBufMut, Object, Result};
 
+use super::Spread;
 use super::check::Report;
 use super::handle::Handle;
-use super::inode::{Inode, Replica};
-use super::{Inner, Spread};
+use super::inode::Replica;
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
 
@@ -40,7 +40,7 @@ impl Spread {
     }
 
     async fn align_one(&self, Unequal { id, copies, away }: Unequal) {
-        let Ok(inode) = self.0.inode_by_id(id) else { return };
+        let Ok(inode) = self.0.catalog.inode_by_id(id) else { return };
         let handle = self.handle(inode);
         let inode = handle.inode();
         let copies = copies.into_iter().filter_map(|number| inode.replica(number)).collect();
@@ -83,7 +83,7 @@ impl Spread {
     /// The same for every object whose copies may differ; true if none is left.
     pub(super) async fn settle_all(&self) -> bool {
         let mut alike = true;
-        for inode in self.0.in_doubt() {
+        for inode in self.0.catalog.in_doubt() {
             let handle = self.handle(inode);
             if let Err(e) = self.settle(&handle).await {
                 tracing::warn!("copies of {} may differ for now: {e}", handle.inode().name);
@@ -100,17 +100,6 @@ impl Spread {
             Ok(dropped) => tracing::warn!("{dropped} copies that lost bytes are dropped"),
             Err(e) => tracing::warn!("copies that lost bytes could not be dropped: {e}"),
         }
-    }
-}
-
-impl Inner {
-    /// Objects whose copies may differ.
-    pub(super) fn in_doubt(&self) -> Vec<Arc<Inode>> {
-        let table = self.table.lock();
-        let live = |id| self.journal.look(|state| state.object(id).is_some());
-        let doubted =
-            table.inodes.values().filter(|inode| inode.doubt().is_some() && live(inode.id));
-        doubted.cloned().collect()
     }
 }
 
@@ -163,7 +152,7 @@ impl Handle {
             inode.set_len(self.len_of(lead).await?);
             whole.push(lead.number);
             let told = "it cannot be made like another copy";
-            if failed.is_empty() || self.pool().0.lose(inode, &failed, &whole, told) {
+            if failed.is_empty() || self.lose(&failed, &whole, told) {
                 inode.clear_doubt(from);
             }
             return Ok(());

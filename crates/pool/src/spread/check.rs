@@ -5,12 +5,13 @@ use std::fmt;
 
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
-use volume::{Error, ErrorKind, Listed, Name, Object, Result, Volume};
+use policy::units::MIB;
+use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
+use xxhash_rust::xxh3::Xxh3;
 
+use super::Spread;
 use super::handle::{Handle, is_suspicious};
-use super::hashes::read_through;
-use super::inode::{Inode, Replica};
-use super::{Inner, Spread};
+use super::inode::Replica;
 use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
@@ -18,6 +19,8 @@ use crate::manifest::state::Verdict;
 use crate::manifest::{Checked, Placed, State, Stored};
 use crate::members::{Member, Members};
 
+/// Bytes that are read at once.
+const PIECE: u64 = MIB;
 /// Reads of a scrub.
 pub(super) const IO: Io = Io::new(Origin::Scrub, Step::Data);
 
@@ -143,7 +146,8 @@ impl Spread {
                 Err(e) => tracing::debug!("volume {} not checked: {e}", slot.label),
             }
         }
-        let uncommitted: Vec<_> = pool.table.lock().uncommitted.values().copied().collect();
+        let uncommitted = pool.catalog.uncommitted().into_iter();
+        let uncommitted: Vec<_> = uncommitted.map(|(_, inode)| inode.id).collect();
         let is_uncommitted = |id| uncommitted.contains(&id);
         Ok(pool.journal.look(|state| compare(state, &pool.members, &listings, &is_uncommitted)))
     }
@@ -155,7 +159,7 @@ impl Spread {
     /// # Errors
     /// None so far: an unreadable copy is a finding.
     pub async fn scrub(&self, mut tell: impl FnMut(Progress) + Send) -> Result<Report> {
-        let scrubbed = self.0.scrubbed();
+        let scrubbed = self.0.journal.look(scrubbed);
         let mut progress = Progress {
             done: 0,
             of: scrubbed.iter().map(|object| object.len * object.copies).sum(),
@@ -164,7 +168,7 @@ impl Spread {
         tell(progress);
         for Scrubbed { id, name, len, copies, sealed } in scrubbed {
             // It may have been removed since the scrub began.
-            let object = self.0.inode_by_id(id).ok().map(|inode| self.handle(inode));
+            let object = self.0.catalog.inode_by_id(id).ok().map(|inode| self.handle(inode));
             let found = match (&object, sealed) {
                 (None, _) => Vec::new(),
                 (Some(object), Some(checked)) => self.scrub_sealed(object, checked).await,
@@ -187,9 +191,9 @@ impl Spread {
         let mut findings = Vec::new();
         for replica in object.inode().replicas() {
             let problem = match read_through(object, &replica, [checked.len; 2], IO).await {
-                Ok(read) if read.all == checked.checksum => None,
+                Ok([_, all]) if all == checked.checksum => None,
                 Ok(_) => {
-                    self.0.tell_damage(object.inode(), &replica, NOT_WRITTEN);
+                    self.0.damages.tell(object.inode(), &replica, NOT_WRITTEN);
                     Some(Problem::Damaged)
                 }
                 Err(e) => match problem(&e) {
@@ -197,7 +201,7 @@ impl Spread {
                     problem => problem,
                 },
             };
-            findings.push(found(&replica, problem));
+            findings.push((replica.labels(), problem));
         }
         findings
     }
@@ -236,31 +240,31 @@ impl Spread {
         let replicas = inode.replicas();
         // A single copy cannot be dropped. It is verified once, to report its damage.
         if let [only] = &replicas[..]
-            && !self.0.begin_reading_through(inode.id, only.number)
+            && !self.0.damages.begin_reading_through(inode.id, only.number)
         {
             return Ok(0);
         }
-        let (checked, len) = (self.0.checked(inode), object.len());
+        let (checked, len) = (self.0.catalog.checked(inode), object.len());
         let lens = [checked.map_or(len, |checked| checked.len), len];
         let (mut good, mut bad) = (0, Vec::new());
         for replica in &replicas {
             match read_through(object, replica, lens, io).await {
-                Ok(read) if checked.is_none_or(|known| read.first == known.checksum) => good += 1,
+                Ok([first, _]) if checked.is_none_or(|known| first == known.checksum) => good += 1,
                 Ok(_) => bad.push((replica, NOT_WRITTEN.to_owned())),
                 Err(e) if is_suspicious(&e) => bad.push((replica, e.to_string())),
                 Err(e) => {
-                    self.0.give_up_reading_through(inode.id, replica.number);
+                    self.0.damages.give_up_reading_through(inode.id, replica.number);
                     tracing::debug!("a copy was not verified: {e}");
                 }
             }
         }
         // The bytes of a log that were written over meanwhile have no checksum any more.
-        if self.0.checked(inode) != checked {
+        if self.0.catalog.checked(inode) != checked {
             return Ok(0);
         }
         let mut dropped = 0;
         for (replica, why) in bad {
-            self.0.tell_damage(inode, replica, &why);
+            self.0.damages.tell(inode, replica, &why);
             if good > 0 {
                 let labels = replica.labels();
                 tracing::warn!("{}: its bad copy on volume {labels} is dropped: {why}", inode.name);
@@ -272,7 +276,7 @@ impl Spread {
 
     /// The same for an object by its number; does nothing if it was removed.
     pub(crate) async fn distrust_object(&self, id: ObjectId, io: Io) -> Result<u64> {
-        match self.0.inode_by_id(id) {
+        match self.0.catalog.inode_by_id(id) {
             Ok(inode) => self.distrust(&self.handle(inode), io).await,
             Err(_) => Ok(0),
         }
@@ -280,24 +284,19 @@ impl Spread {
 
     /// Drops a bad copy; false if another task did, or it is the last.
     async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
-        let on = |placed: &Placed| placed.layout.volumes().contains(&volume);
-        let number = self.copies_of(id).into_iter().find(on).map(|placed| placed.number);
+        let copies = self.copies_of(id);
+        let bad = copies.iter().find(|placed| placed.is_on(volume)).map(|placed| placed.number);
         let dropped = self.drop_copy(id, volume).await;
         self.0.replication.due();
         match dropped {
             Ok(()) => {
-                self.0.tell_repaired(id, number.as_slice());
+                self.0.damages.repaired(id, bad.as_slice());
                 Ok(true)
             }
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Invalid
-                ) =>
-            {
-                Ok(false)
-            }
-            Err(e) => Err(e),
+            Err(e) => match e.kind() {
+                ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Invalid => Ok(false),
+                _ => Err(e),
+            },
         }
     }
 }
@@ -307,10 +306,6 @@ pub(super) type Found = (String, Option<Problem>);
 
 /// Why a copy is damaged.
 pub(super) const NOT_WRITTEN: &str = "it is not what was written";
-
-pub(super) fn found(replica: &Replica, problem: Option<Problem>) -> Found {
-    (replica.labels(), problem)
-}
 
 /// The problem of an unreadable copy; `None` if it was removed.
 pub(super) fn problem(e: &Error) -> Option<Problem> {
@@ -338,44 +333,23 @@ struct Scrubbed {
     sealed: Option<Checked>,
 }
 
-impl Inner {
-    /// Every object that never changes, and every log that was synced, by one of its names.
-    fn scrubbed(&self) -> Vec<Scrubbed> {
-        self.journal.look(|state| {
-            let names = first_names(state).into_iter();
-            let scrubbed = names.filter_map(|(id, name)| {
-                let object = state.object(id)?;
-                let (committed, copies) = (object.committed?, object.copies.count() as u64);
-                let sealed = object.checked().filter(|_| object.is_sealed());
-                let is_scrubbed = sealed.is_some() || object.kind == Kind::Log;
-                let (name, len) = (name.clone(), committed.len);
-                is_scrubbed.then_some(Scrubbed { id, name, len, copies, sealed })
-            });
-            scrubbed.collect()
-        })
-    }
-
-    /// The first bytes of an object that have a checksum in the manifest.
-    pub(super) fn checked(&self, inode: &Inode) -> Option<Checked> {
-        self.journal.look(|state| state.object(inode.id)?.checked())
-    }
-}
-
-/// One name of each object.
-pub(super) fn first_names(state: &State) -> BTreeMap<ObjectId, &Name> {
-    let mut names = BTreeMap::new();
-    for (name, id) in state.names("") {
-        names.entry(id).or_insert(name);
-    }
-    names
+/// Every object that never changes, and every log that was synced, by one of its names.
+fn scrubbed(state: &State) -> Vec<Scrubbed> {
+    let scrubbed = state.objects().filter_map(|(id, object)| {
+        let (len, copies) = (object.committed?.len, object.copies.count() as u64);
+        let sealed = object.checked().filter(|_| object.is_sealed());
+        let is_scrubbed = sealed.is_some() || object.kind == Kind::Log;
+        let name = object.name()?.clone();
+        is_scrubbed.then_some(Scrubbed { id, name, len, copies, sealed })
+    });
+    scrubbed.collect()
 }
 
 /// How many bytes every copy of an object has. A log that lost its end may still be right: it was not synced.
 fn sure_len(object: &Stored) -> u64 {
-    let committed = object.committed.map_or(0, |committed| committed.len);
     match object.kind {
         Kind::Log => object.checked().map_or(0, |checked| checked.len),
-        Kind::Table | Kind::Data => committed,
+        Kind::Table | Kind::Data => object.len(),
     }
 }
 
@@ -394,11 +368,10 @@ fn compare(
         let (volume, name) = (members.label(volume), name.to_string());
         Finding { volume, name, problem, elsewhere }
     };
-    for (id, name) in first_names(state) {
-        let Some(object) = state.object(id) else { continue };
-        let len = object.committed.map_or(0, |committed| committed.len);
+    for (id, object) in state.objects() {
+        let Some(name) = object.name() else { continue };
         report.objects += 1;
-        report.bytes += len;
+        report.bytes += object.len();
         let mut found = Vec::new();
         let mut good = 0;
         for Placed { number, layout } in object.copies.iter() {
@@ -428,22 +401,44 @@ fn compare(
         report.findings.extend(found);
     }
     for (volume, name) in lens.keys() {
-        match Leaf::parse(name) {
-            Some(Leaf::Header | Leaf::Manifest { .. }) => {}
+        let problem = match Leaf::parse(name) {
+            Some(Leaf::Header | Leaf::Manifest { .. }) => continue,
             Some(Leaf::Object { id, kind, copy }) => match state.verdict(id, kind, copy, *volume) {
-                Verdict::Wanted => {}
-                _ if is_uncommitted(id) => {}
-                Verdict::Issued => {
-                    report.findings.push(finding(*volume, name, Problem::Orphan, false));
-                }
-                Verdict::Foreign => {
-                    report.findings.push(finding(*volume, name, Problem::Foreign, false));
-                }
+                Verdict::Wanted => continue,
+                _ if is_uncommitted(id) => continue,
+                Verdict::Issued => Problem::Orphan,
+                Verdict::Foreign => Problem::Foreign,
             },
-            None => report.findings.push(finding(*volume, name, Problem::Foreign, false)),
-        }
+            None => Problem::Foreign,
+        };
+        report.findings.push(finding(*volume, name, problem, false));
     }
     report
+}
+
+/// The xxh3-64 of the first bytes of a copy, up to each of two lengths.
+///
+/// # Errors
+/// Those of its volumes.
+pub(super) async fn read_through(
+    object: &Handle,
+    replica: &Replica,
+    lens: [u64; 2],
+    io: Io,
+) -> Result<[u64; 2]> {
+    let mut hash = Xxh3::new();
+    let mut at = 0;
+    let mut hashes = [0; 2];
+    for (end, digest) in lens.into_iter().zip(&mut hashes) {
+        while at < end {
+            let into = IoBufMut::zeroed(PIECE.min(end - at) as usize);
+            let read = object.read_from(replica, at, into, io).await?;
+            hash.update(&read);
+            at += read.len() as u64;
+        }
+        *digest = hash.digest();
+    }
+    Ok(hashes)
 }
 
 impl fmt::Display for Finding {

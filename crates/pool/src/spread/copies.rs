@@ -26,11 +26,14 @@ use policy::units::KIB;
 use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Result};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::Spread;
+use super::create::Place;
 use super::handle::Handle;
 use super::inode::{Inode, Replica};
-use super::{Inner, Spread};
+use super::leaves::NewCopy;
+use super::placing::Wanted;
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::{Placed, Record, Stored};
+use crate::manifest::{Placed, State, Stored};
 use crate::members::Occupied;
 
 /// The bytes read at once: one operation of most contracts.
@@ -71,21 +74,27 @@ impl Spread {
     /// Every object in the manifest, once, in the order of first names.
     #[must_use]
     pub fn objects(&self) -> Vec<ObjectStat> {
-        let mut seen = std::collections::HashSet::new();
-        self.0.journal.look(|state| {
-            let named = state.names("").filter(|(_, id)| seen.insert(*id));
-            let stats = named.filter_map(|(name, id)| Some(stat(id, name, state.object(id)?)));
-            stats.collect()
-        })
+        let stat = |(id, object): (ObjectId, &Stored)| {
+            Some(ObjectStat {
+                id,
+                name: object.name()?.clone(),
+                kind: object.kind,
+                len: object.len(),
+                sealed: object.is_sealed(),
+                copies: object.copies.iter().cloned().collect(),
+            })
+        };
+        let look = |state: &State| state.objects().filter_map(stat).collect();
+        let mut stats: Vec<_> = self.0.journal.look(look);
+        stats.sort_by(|a, b| a.name.cmp(&b.name));
+        stats
     }
 
     /// The copies of one object; empty if there is no such object.
     #[must_use]
     pub fn copies_of(&self, id: ObjectId) -> Vec<Placed> {
-        self.0.journal.look(|state| {
-            let copies = state.object(id).map(|object| &object.copies);
-            copies.into_iter().flat_map(|copies| copies.iter().cloned()).collect()
-        })
+        let copies = self.0.catalog.copies(id).ok();
+        copies.iter().flat_map(|copies| copies.iter().cloned()).collect()
     }
 
     /// Makes a copy of an object on volume `to`, in the class of `io`. On return the copy is durable, and
@@ -96,19 +105,36 @@ impl Spread {
     /// no object goes there. `OutOfSpace`, `Unavailable`, `Busy`: try again, or elsewhere.
     /// `Corrupt`: every copy of the object is damaged.
     pub async fn copy(&self, id: ObjectId, to: VolumeId, io: Io) -> Result<Copied> {
-        let slot = self.0.members.get(to);
-        let takes_none = || {
-            let label = self.0.members.label(to);
+        let pool = &self.0;
+        let slot = pool.members.get(to).filter(|_| !pool.journal.draining().contains(&to));
+        let occupied = slot.and_then(|slot| slot.occupy()).ok_or_else(|| {
+            let label = pool.members.label(to);
             let what = format!("volume {label} takes no copies: it is being emptied, or not here");
             Error::new(ErrorKind::Invalid, what)
-        };
-        let drains = self.0.journal.look(|state| state.draining().contains(&to));
-        let occupied = slot.filter(|_| !drains).and_then(|slot| slot.occupy());
-        let occupied = vec![occupied.ok_or_else(takes_none)?];
-        self.copy_as(id, Layout::Whole { volume: to }, occupied, io).await
+        })?;
+        self.copy_as(id, Layout::Whole { volume: to }, vec![occupied], io).await
     }
 
-    pub(super) async fn copy_as(
+    /// Makes a further copy of an object where placement chooses.
+    pub(super) async fn copy_anywhere(&self, inode: &Inode, io: Io) -> Result<()> {
+        let Place { flight, occupied } = self.choose_copy(inode).await?;
+        self.copy_as(inode.id, flight.layout().clone(), occupied, io).await?;
+        flight.land();
+        Ok(())
+    }
+
+    /// Placement's choice for a further copy of an object.
+    pub(super) async fn choose_copy(&self, inode: &Inode) -> Result<Place<'_>> {
+        let intent = intent_of(inode);
+        let taken: Vec<_> = inode.copies().volumes().collect();
+        let wanted = Wanted { id: inode.id, kind: inode.kind, intent: &intent, origin: None };
+        self.choose(wanted, &[], Some(&taken)).await.map_err(|_| {
+            let what = format!("{}: no other volume takes {} bytes", inode.name, inode.len());
+            Error::new(ErrorKind::OutOfSpace, what)
+        })
+    }
+
+    async fn copy_as(
         &self,
         id: ObjectId,
         layout: Layout,
@@ -116,51 +142,38 @@ impl Spread {
         io: Io,
     ) -> Result<Copied> {
         let pool = &self.0;
-        let handle = self.handle(pool.inode_by_id(id)?);
-        pool.must_lack(id, &layout)?;
+        let handle = self.handle(pool.catalog.inode_by_id(id)?);
+        let inode = handle.inode();
+        pool.catalog.must_lack(id, &layout)?;
         pool.journal.ready().await?;
-        let placed = Placed { number: pool.journal.issue_id().await?.0, layout };
-        if handle.inode().kind == Kind::Log && !handle.inode().knows_len() {
-            pool.learn_len(handle.inode()).await?;
-        }
-        let len = handle.len();
-        pool.must_have_room(&placed.layout, len).await?;
+        let number = pool.journal.issue_id().await?.0;
+        let placed = Placed { number, layout };
+        inode.know_len(&pool.journal).await?;
+        self.must_have_room(&placed.layout, inode.len()).await?;
         let mut unrecorded =
-            UnrecordedCopy { pool, id, kind: handle.inode().kind, placed: placed.clone() };
-        let intent = match handle.inode().kind {
-            Kind::Log => Intent { len: Some(len), ..Intent::LOG },
-            Kind::Table | Kind::Data => Intent { len: Some(len), ..Intent::DATA },
-        };
-        let made = pool.make_leaves(id, handle.inode().kind, &placed, &intent, None).await;
-        let leaves = made.map_err(|(volume, e)| {
+            UnrecordedCopy { pool: self, id, kind: inode.kind, placed: Some(placed.clone()) };
+        let intent = intent_of(inode);
+        let made = pool.leaves.make(id, inode.kind, placed, occupied, &intent, None).await;
+        let target = made.map_err(|(volume, e)| {
             let label = pool.members.label(volume);
-            e.within(format_args!("a copy of {} on volume {label}", handle.inode().name))
+            e.within(format_args!("a copy of {} on volume {label}", inode.name))
         })?;
-        let target = Target { placed: &placed, leaves };
-        let copied = match handle.inode().is_sealed() {
+        let copied = match inode.is_sealed() {
             true => self.copy_sealed(&handle, &target, io).await,
             false => self.copy_living(&handle, &target, io).await,
         };
-        match copied {
-            Ok(len) => {
-                unrecorded.placed.number = 0;
-                drop(occupied);
-                Ok(Copied { number: placed.number, len })
-            }
-            Err(e) => {
-                // The copy may have been recorded before the error; if not, its leaf objects go now.
-                unrecorded.placed.number = 0;
-                if !pool.has_copy(id, placed.number) {
-                    pool.remove_copy(id, handle.inode().kind, &placed).await;
-                }
-                Err(e)
-            }
+        unrecorded.placed = None;
+        // The copy may have been recorded before the error; if not, its leaf objects go now.
+        if copied.is_err() && !self.has_copy(id, number) {
+            pool.leaves.remove_copy(id, inode.kind, &target.placed).await;
         }
+        Ok(Copied { number, len: copied? })
     }
 
-    async fn copy_sealed(&self, handle: &Handle, target: &Target<'_>, io: Io) -> Result<u64> {
+    async fn copy_sealed(&self, handle: &Handle, target: &NewCopy, io: Io) -> Result<u64> {
         let (pool, inode) = (&self.0, handle.inode());
-        let expected = pool.checksum(inode.id)?;
+        pool.catalog.must_live(inode.id)?;
+        let expected = pool.catalog.checked(inode).map(|checked| checked.checksum);
         let mut found = self.copy_whole(handle, None, target, io).await?;
         if found != expected {
             // One of the copies is damaged, and it is unknown which: copy from each one alone.
@@ -181,7 +194,9 @@ impl Spread {
         }
         target.sync(io).await?;
         let len = inode.len();
-        self.record_copy(inode, target.placed).await?;
+        // Steps 4 and 5.
+        let lsn = pool.catalog.add_copy(inode, &target.placed)?;
+        pool.journal.durable(lsn).await?;
         Ok(len)
     }
 
@@ -190,12 +205,12 @@ impl Spread {
         &self,
         handle: &Handle,
         from: Option<&Replica>,
-        target: &Target<'_>,
+        target: &NewCopy,
         io: Io,
     ) -> Result<Hashed> {
         let len = handle.len();
         let piece = async |at: u64| {
-            self.0.must_live(handle.inode().id)?;
+            self.0.catalog.must_live(handle.inode().id)?;
             let into = IoBufMut::zeroed(PIECE.min(len - at) as usize);
             let read = match from {
                 Some(replica) => handle.read_from(replica, at, into, io).await,
@@ -215,7 +230,7 @@ impl Spread {
     }
 
     /// Copies an object that may be written to meanwhile.
-    async fn copy_living(&self, handle: &Handle, target: &Target<'_>, io: Io) -> Result<u64> {
+    async fn copy_living(&self, handle: &Handle, target: &NewCopy, io: Io) -> Result<u64> {
         let inode = handle.inode();
         let mut at = 0;
         inode.write_lock.take_touched();
@@ -239,7 +254,9 @@ impl Spread {
             at = self.follow(handle, target, at, io).await?;
             target.cut(at).await?;
             target.sync(io).await?;
-            self.record_copy(inode, target.placed).await?;
+            // Steps 4 and 5.
+            let lsn = self.0.catalog.add_copy(inode, &target.placed)?;
+            self.0.journal.durable(lsn).await?;
             drop(exclusive);
             return Ok(at);
         }
@@ -247,15 +264,9 @@ impl Spread {
     }
 
     /// Copies from `at` to the end; returns the end.
-    async fn follow(
-        &self,
-        handle: &Handle,
-        target: &Target<'_>,
-        mut at: u64,
-        io: Io,
-    ) -> Result<u64> {
+    async fn follow(&self, handle: &Handle, target: &NewCopy, mut at: u64, io: Io) -> Result<u64> {
         loop {
-            self.0.must_live(handle.inode().id)?;
+            self.0.catalog.must_live(handle.inode().id)?;
             let read = handle.read_at(at, IoBufMut::zeroed(PIECE as usize), io).await?;
             if read.is_empty() {
                 return Ok(at.min(handle.len()));
@@ -266,22 +277,6 @@ impl Spread {
         }
     }
 
-    /// Steps 4 and 5.
-    async fn record_copy(&self, inode: &Inode, placed: &Placed) -> Result<()> {
-        let pool = &self.0;
-        let lsn = {
-            let _table = pool.table.lock();
-            pool.must_lack(inode.id, &placed.layout)?;
-            let add = Record::AddCopy { id: inode.id, placed: placed.clone() };
-            let lsn = pool.journal.record(vec![add])?.0;
-            // The copy is recorded from now on, even if the wait below fails: the next writes must reach it too.
-            inode.attach(placed, &pool.members);
-            pool.tell_places(inode.id);
-            lsn
-        };
-        pool.journal.durable(lsn).await
-    }
-
     /// Drops the copy of an object on volume `from`. Durable on return; then the bytes are removed.
     ///
     /// # Errors
@@ -289,7 +284,7 @@ impl Spread {
     /// or no volume takes the manifest, and the copy is dropped once one does.
     pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
         let pool = &self.0;
-        let inode = pool.inode_by_id(id)?;
+        let inode = pool.catalog.inode_by_id(id)?;
         pool.journal.ready().await?;
         self.another_must_answer(&inode, from).await?;
         // A write in progress uses the copies that it began with.
@@ -297,26 +292,17 @@ impl Spread {
             true => None,
             false => Some(inode.write_lock.exclusive().await),
         };
-        let lsn = {
-            let mut table = pool.table.lock();
-            let number = pool.droppable(&inode, from)?;
-            let (lsn, dead) = pool.journal.record(vec![Record::DropCopy { id, number }])?;
-            inode.detach(number);
-            inode.wait_for(lsn);
-            pool.tell_places(id);
-            table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
-            lsn
-        };
+        let lsn = pool.catalog.drop_copy(&inode, from)?;
         drop(exclusive);
         pool.journal.durable(lsn).await?;
-        pool.bury().await;
+        self.bury().await;
         Ok(())
     }
 
     /// Checks that a copy that is not on `from` answers, if there is one, by reading its last byte.
     async fn another_must_answer(&self, inode: &Arc<Inode>, from: VolumeId) -> Result<()> {
         let others = inode.replicas().into_iter();
-        let others = others.filter(|replica| !replica.layout.volumes().contains(&from));
+        let others = others.filter(|replica| !replica.is_on(from));
         let handle = self.handle(Arc::clone(inode));
         let mut answer = Ok(());
         for replica in others {
@@ -329,40 +315,20 @@ impl Spread {
             Error::new(ErrorKind::Unavailable, format!("its other copies do not answer: {e}"))
         })
     }
-}
 
-/// The leaf objects of a copy being made.
-struct Target<'a> {
-    placed: &'a Placed,
-    leaves: Vec<Arc<dyn Object>>,
-}
-
-impl Target<'_> {
-    async fn write(&self, at: u64, data: IoBufMut, io: Io) -> Result<()> {
-        let data = data.freeze();
-        for piece in self.placed.layout.chunks().pieces(at, data.len() as u64) {
-            let from = piece.at as usize;
-            let data = data.slice(from..from + piece.len as usize);
-            self.leaves[piece.part].write_at(piece.inner, data, io).await?;
-        }
-        Ok(())
+    fn has_copy(&self, id: ObjectId, number: u64) -> bool {
+        self.0.catalog.copies(id).is_ok_and(|copies| copies.get(number).is_some())
     }
 
-    /// Sets the length to `len`.
-    async fn cut(&self, len: u64) -> Result<()> {
-        let chunks = self.placed.layout.chunks();
-        for (part, leaf) in self.leaves.iter().enumerate() {
-            let len = chunks.part_len(len, part);
-            if leaf.len() != len {
-                leaf.set_len(len).await?;
+    async fn must_have_room(&self, layout: &Layout, len: u64) -> Result<()> {
+        for (part, &volume) in layout.volumes().iter().enumerate() {
+            let space = self.space_of(volume).await?;
+            let candidate = Candidate::new(volume, space.free, space.total);
+            if !candidate.takes(layout.chunks().part_len(len, part)) {
+                let label = self.0.members.label(volume);
+                let what = format!("volume {label}: no room for a copy of {len} bytes");
+                return Err(Error::new(ErrorKind::OutOfSpace, what));
             }
-        }
-        Ok(())
-    }
-
-    async fn sync(&self, io: Io) -> Result<()> {
-        for leaf in &self.leaves {
-            leaf.sync(io).await?;
         }
         Ok(())
     }
@@ -370,133 +336,30 @@ impl Target<'_> {
 
 /// A copy that is not recorded yet. Dropping it queues its leaf objects for removal.
 struct UnrecordedCopy<'a> {
-    pool: &'a Inner,
+    pool: &'a Spread,
     id: ObjectId,
     kind: Kind,
-    /// With the number 0, dropping does nothing.
-    placed: Placed,
+    /// With none, dropping does nothing.
+    placed: Option<Placed>,
 }
 
 impl Drop for UnrecordedCopy<'_> {
     fn drop(&mut self) {
-        let copy = self.placed.number;
-        if copy == 0 || self.pool.has_copy(self.id, copy) {
-            return;
-        }
-        let leaf = Leaf::Object { id: self.id, kind: self.kind, copy };
-        let mut table = self.pool.table.lock();
-        for &volume in self.placed.layout.volumes() {
-            table.orphans.entry(volume).or_default().push(leaf);
-        }
-    }
-}
-
-impl Inner {
-    /// Reports the places of an object's copies to placement. Under the lock of the table.
-    pub(super) fn tell_places(&self, id: ObjectId) {
-        let copies = self.journal.look(|state| Some(state.object(id)?.copies.clone()));
-        if let Some(copies) = copies {
-            self.placing.lock().set_places(id, &copies);
-        }
-    }
-
-    /// The inode of an object of the manifest.
-    ///
-    /// # Errors
-    /// `Gone`: there is none.
-    pub(super) fn inode_by_id(&self, id: ObjectId) -> Result<Arc<Inode>> {
-        let mut table = self.table.lock();
-        if !self.journal.look(|state| state.object(id).is_some()) {
-            return Err(gone(id));
-        }
-        if let Some(inode) = table.inodes.get(&id) {
-            return Ok(Arc::clone(inode));
-        }
-        let name = self.journal.look(|state| state.object(id)?.name().cloned());
-        let inode = name.and_then(|name| self.inode_of(&mut table, &name, id));
-        inode.ok_or_else(|| gone(id))
-    }
-
-    /// # Errors
-    /// `Gone`: the object was removed.
-    fn must_live(&self, id: ObjectId) -> Result<()> {
-        if self.journal.look(|state| state.object(id).is_some()) { Ok(()) } else { Err(gone(id)) }
-    }
-
-    /// The checksum of a sealed object.
-    fn checksum(&self, id: ObjectId) -> Result<Hashed> {
-        let committed = self.journal.look(|state| Some(state.object(id)?.committed));
-        Ok(committed.ok_or_else(|| gone(id))?.and_then(|committed| committed.checksum))
-    }
-
-    fn has_copy(&self, id: ObjectId, number: u64) -> bool {
-        let has = |object: &Stored| object.copies.get(number).is_some();
-        self.journal.look(|state| state.object(id).is_some_and(has))
-    }
-
-    /// Checks that no volume of `layout` holds a part of an object.
-    fn must_lack(&self, id: ObjectId, layout: &Layout) -> Result<()> {
-        self.journal.look(|state| {
-            let object = state.object(id).ok_or_else(|| gone(id))?;
-            match object.copies.volumes().find(|volume| layout.volumes().contains(volume)) {
-                None => Ok(()),
-                Some(volume) => {
-                    let label = self.members.label(volume);
-                    let what = format!("object {id} has a copy on volume {label}");
-                    Err(Error::new(ErrorKind::AlreadyExists, what))
-                }
-            }
-        })
-    }
-
-    async fn must_have_room(&self, layout: &Layout, len: u64) -> Result<()> {
-        for (part, &volume) in layout.volumes().iter().enumerate() {
-            let space = self.members.volume(volume)?.space().await?;
-            let candidate = Candidate::new(volume, space.free, space.total);
-            if !candidate.takes(layout.chunks().part_len(len, part)) {
-                let label = self.members.label(volume);
-                let what = format!("volume {label}: no room for a copy of {len} bytes");
-                return Err(Error::new(ErrorKind::OutOfSpace, what));
+        let Some(Placed { number, layout }) = &self.placed else { return };
+        if !self.pool.has_copy(self.id, *number) {
+            let leaf = Leaf::Object { id: self.id, kind: self.kind, copy: *number };
+            for &volume in layout.volumes() {
+                self.pool.0.leaves.remove_later(volume, leaf);
             }
         }
-        Ok(())
-    }
-
-    /// The number of the copy on volume `from`, if it may be dropped.
-    fn droppable(&self, inode: &Inode, from: VolumeId) -> Result<u64> {
-        let copies = self.journal.look(|state| Some(state.object(inode.id)?.copies.clone()));
-        let copies = copies.ok_or_else(|| gone(inode.id))?;
-        let here = |placed: &Placed| placed.layout.volumes().contains(&from);
-        let label = || self.members.label(from);
-        let found = copies.iter().find(|placed| here(placed)).ok_or_else(|| {
-            let what = format!("{}: no copy on volume {}", inode.name, label());
-            Error::new(ErrorKind::NotFound, what)
-        })?;
-        if copies.count() == 1 {
-            let what = format!("{}: its only copy is on volume {}", inode.name, label());
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
-        let is_there = |number| inode.replica(number).is_some_and(|replica| replica.is_here());
-        let mut others = copies.iter().filter(|placed| placed.number != found.number);
-        if is_there(found.number) && !others.any(|placed| is_there(placed.number)) {
-            let what = format!("{}: its other copies are away", inode.name);
-            return Err(Error::new(ErrorKind::Unavailable, what));
-        }
-        Ok(found.number)
     }
 }
 
-fn stat(id: ObjectId, name: &Name, object: &Stored) -> ObjectStat {
-    ObjectStat {
-        id,
-        name: name.clone(),
-        kind: object.kind,
-        len: object.committed.map_or(0, |committed| committed.len),
-        sealed: object.is_sealed(),
-        copies: object.copies.iter().cloned().collect(),
-    }
-}
-
-fn gone(id: ObjectId) -> Error {
-    Error::new(ErrorKind::Gone, format!("object {id} was removed"))
+/// What a volume is told of a further copy of an object.
+fn intent_of(inode: &Inode) -> Intent {
+    let known = match inode.kind {
+        Kind::Log => Intent::LOG,
+        Kind::Table | Kind::Data => Intent::DATA,
+    };
+    Intent { len: Some(inode.len()), ..known }
 }

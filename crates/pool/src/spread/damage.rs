@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use volume::ErrorKind;
 
+use super::Spread;
 use super::inode::{Inode, Replica};
-use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 
 /// How many single copies are remembered as read through.
@@ -26,9 +27,11 @@ pub struct Damage {
 /// One copy of an object, by the number of each.
 type Copy = (ObjectId, u64);
 
-/// The damage counted since the pool was opened.
+/// The damage found since the pool was opened. Each of its two inner locks is taken alone.
 #[derive(Default)]
 pub(super) struct Damages {
+    /// Locked while a log is scrubbed, before every other lock.
+    pub(super) scrubbing: AsyncMutex<()>,
     known: Mutex<Known>,
     /// Single copies that were read through because a reader could not use their bytes.
     read_through: Mutex<BTreeSet<Copy>>,
@@ -46,8 +49,7 @@ impl Spread {
     /// Damage that reads, scrubs and [`Spread::distrust`] found since the pool was opened.
     #[must_use]
     pub fn damage(&self) -> Damage {
-        let is_there = |&(id, number): &Copy| self.0.has_replica(id, number);
-        // Callers of `tell_damage` may hold the table's lock, so the two locks are not held together here.
+        let is_there = |&(id, number): &Copy| self.0.catalog.has_replica(id, number);
         let known: Vec<Copy> = self.0.damages.known.lock().copies.keys().copied().collect();
         let gone: BTreeSet<Copy> = known.into_iter().filter(|copy| !is_there(copy)).collect();
         let mut known = self.0.damages.known.lock();
@@ -57,11 +59,11 @@ impl Spread {
     }
 }
 
-impl Inner {
+impl Damages {
     /// Counts and logs a damaged copy, once for each.
-    pub(super) fn tell_damage(&self, inode: &Inode, replica: &Replica, why: &str) {
+    pub(super) fn tell(&self, inode: &Inode, replica: &Replica, why: &str) {
         {
-            let mut known = self.damages.known.lock();
+            let mut known = self.known.lock();
             if known.copies.contains_key(&(inode.id, replica.number)) {
                 return;
             }
@@ -74,7 +76,7 @@ impl Inner {
 
     /// Whether the caller should verify a single copy: true for the first call only.
     pub(super) fn begin_reading_through(&self, id: ObjectId, number: u64) -> bool {
-        let mut read_through = self.damages.read_through.lock();
+        let mut read_through = self.read_through.lock();
         if read_through.len() >= READ_THROUGH_MAX {
             read_through.clear();
         }
@@ -83,22 +85,22 @@ impl Inner {
 
     /// Lets the next caller verify a copy that could not be read now.
     pub(super) fn give_up_reading_through(&self, id: ObjectId, number: u64) {
-        self.damages.read_through.lock().remove(&(id, number));
+        self.read_through.lock().remove(&(id, number));
     }
 
-    /// [`Inner::tell_damage`] of a read that failed, if it shows damage.
-    pub(super) fn tell_if_damage(&self, inode: &Inode, number: u64, e: &volume::Error) {
+    /// [`Damages::tell`] of a read that failed, if it shows damage.
+    pub(super) fn tell_if_damaged(&self, inode: &Inode, number: u64, e: &volume::Error) {
         if e.kind() == ErrorKind::Corrupt
             && let Some(replica) = inode.replica(number)
         {
-            self.tell_damage(inode, &replica, &e.to_string());
+            self.tell(inode, &replica, &e.to_string());
         }
     }
 
     /// Another copy answered for these copies of an object, or they were dropped. Copies that were not told of do not
     /// count.
-    pub(super) fn tell_repaired(&self, id: ObjectId, numbers: &[u64]) {
-        let mut known = self.damages.known.lock();
+    pub(super) fn repaired(&self, id: ObjectId, numbers: &[u64]) {
+        let mut known = self.known.lock();
         let Known { repaired, copies, .. } = &mut *known;
         for number in numbers {
             if let Some(good @ false) = copies.get_mut(&(id, *number)) {
@@ -106,11 +108,5 @@ impl Inner {
                 *repaired += 1;
             }
         }
-    }
-
-    /// Whether an object that was opened has a copy of this number.
-    fn has_replica(&self, id: ObjectId, number: u64) -> bool {
-        let table = self.table.lock();
-        table.inodes.get(&id).is_some_and(|inode| inode.replica(number).is_some())
     }
 }

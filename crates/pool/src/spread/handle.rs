@@ -10,6 +10,7 @@ use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Resul
 
 use super::Spread;
 use super::inode::{Inode, Replica, Way, name_part};
+use super::leaves::all;
 use super::write_lock::SharedGuard;
 use crate::leaf::{Kind, ObjectId};
 
@@ -36,10 +37,8 @@ impl Spread {
     /// # Errors
     /// `NotFound`; for a log also `Unavailable`: only its leaf object has its length.
     pub async fn open_handle(&self, name: &Name) -> Result<Handle> {
-        let handle = self.handle(self.0.inode(name)?);
-        if !handle.inode.knows_len() {
-            self.0.learn_len(&handle.inode).await?;
-        }
+        let handle = self.handle(self.0.catalog.inode(name)?);
+        handle.inode.know_len(&self.0.journal).await?;
         Ok(handle)
     }
 }
@@ -113,7 +112,7 @@ impl<'a> Together<'a> {
         }
         let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
         // Another write may have failed on the copies that this one reached.
-        if self.handle.pool.0.lose(&self.handle.inode, &failed, &whole, &why.to_string()) {
+        if self.handle.lose(&failed, &whole, &why.to_string()) {
             self.ended = true;
             return Ok(());
         }
@@ -147,13 +146,15 @@ impl Handle {
         &self.inode
     }
 
-    pub(super) const fn pool(&self) -> &Spread {
-        &self.pool
+    /// [`Catalog::lose`](super::catalog::Catalog::lose) for this object.
+    pub(super) fn lose(&self, numbers: &[u64], whole: &[u64], why: &str) -> bool {
+        let pool = &self.pool.0;
+        pool.catalog.lose(&self.inode, numbers, whole, why, &pool.replication)
     }
 
     /// The leaf object of a part of a copy.
     pub(super) async fn leaf_of(&self, replica: &Replica, part: usize) -> Result<Arc<dyn Object>> {
-        self.pool.0.leaf(&self.inode, replica, part).await
+        self.inode.leaf(&self.pool.0.journal, replica, part).await
     }
 
     fn must_not_be_sealed(&self) -> Result<()> {
@@ -166,7 +167,7 @@ impl Handle {
 
     /// Counts the heat of a read from a volume.
     fn warm(&self, volume: VolumeId, offset: u64, len: u64, io: Io) {
-        self.pool.0.heats.count(volume, self.inode.id, offset, len, io);
+        self.pool.0.placing.heats.count(volume, self.inode.id, offset, len, io);
     }
 
     /// The number of existing bytes among `len` at `offset`.
@@ -212,7 +213,7 @@ impl Handle {
         let mut suspicious = false;
         let mut damaged = Vec::new();
         damaged.extend((failed.kind() == ErrorKind::Corrupt).then_some(number));
-        self.pool.0.tell_if_damage(&self.inode, number, &failed);
+        self.pool.0.damages.tell_if_damaged(&self.inode, number, &failed);
         while another_may(&failed) {
             let Some(replica) = self.inode.choose(&tried) else { break };
             if let Some(last) = tried.last().and_then(|&last| self.inode.replica(last)) {
@@ -225,11 +226,11 @@ impl Handle {
                     if suspicious {
                         self.pool.0.replication.suspect(self.inode.id);
                     }
-                    self.pool.0.tell_repaired(self.inode.id, &damaged);
+                    self.pool.0.damages.repaired(self.inode.id, &damaged);
                     return Ok(read);
                 }
                 Err(e) => {
-                    self.pool.0.tell_if_damage(&self.inode, replica.number, &e);
+                    self.pool.0.damages.tell_if_damaged(&self.inode, replica.number, &e);
                     damaged.extend((e.kind() == ErrorKind::Corrupt).then_some(replica.number));
                     // Prefer `Unavailable` as the final error: an absent volume may come back.
                     if failed.kind() != ErrorKind::Unavailable {
@@ -287,7 +288,7 @@ impl Handle {
         into: IoBufMut,
         io: Io,
     ) -> Result<IoBufMut> {
-        let leaf = self.pool.0.leaf(&self.inode, replica, piece.part).await?;
+        let leaf = self.leaf_of(replica, piece.part).await?;
         let offset = replica.chunks.offset(piece.part, piece.inner);
         self.warm(replica.volume(piece.part), offset, piece.len, io);
         let read = leaf.read_at(piece.inner, into, io).await;
@@ -324,7 +325,7 @@ impl Handle {
             }
             // Rare: logs are appended to.
             drop(shared);
-            self.pool.forget_checksum(&self.inode).await?;
+            self.pool.0.catalog.forget_checked(&self.inode).await?;
         }
     }
 
@@ -354,7 +355,7 @@ impl Handle {
         let writes = replica.chunks.pieces(offset, data.len() as u64).map(async |piece: Piece| {
             let at = piece.at as usize;
             let data = data.slice(at..at + piece.len as usize);
-            let leaf = self.pool.0.leaf(&self.inode, replica, piece.part).await?;
+            let leaf = self.leaf_of(replica, piece.part).await?;
             let written = leaf.write_at(piece.inner, data, io).await;
             written.map_err(|e| name_part(&self.inode, replica, piece.part, e))
         });
@@ -368,7 +369,7 @@ impl Handle {
         if self.inode.kind != Kind::Log && len < self.inode.len() {
             // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
             // The wait includes the record of an earlier attempt that failed.
-            self.pool.0.shorten(&self.inode, len)?;
+            self.pool.0.catalog.shorten(&self.inode, len)?;
             self.pool.0.journal.durable(self.inode.lsn()).await?;
         }
         let replicas = self.inode.replicas();
@@ -381,7 +382,7 @@ impl Handle {
 
     pub(super) async fn resize_copy(&self, replica: &Replica, len: u64) -> Result<()> {
         let cuts = (0..replica.parts()).map(async |part| {
-            let leaf = self.pool.0.leaf(&self.inode, replica, part).await?;
+            let leaf = self.leaf_of(replica, part).await?;
             let cut = leaf.set_len(replica.part_len(part, len)).await;
             cut.map_err(|e| name_part(&self.inode, replica, part, e))
         });
@@ -400,9 +401,9 @@ impl Handle {
         let synced = join_all(syncs).await;
         Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
         if is_log {
-            self.pool.0.settle(&self.inode)?;
+            self.pool.0.catalog.settle(&self.inode)?;
         } else {
-            self.pool.0.commit(&self.inode, len)?;
+            self.pool.0.catalog.commit(&self.inode, len)?;
         }
         self.pool.0.journal.durable(self.inode.lsn()).await
     }
@@ -410,7 +411,7 @@ impl Handle {
     /// Syncs a copy; extends parts that are too short for `len` bytes.
     pub(super) async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
         let syncs = (0..replica.parts()).map(async |part| {
-            let leaf = self.pool.0.leaf(&self.inode, replica, part).await?;
+            let leaf = self.leaf_of(replica, part).await?;
             let len = replica.part_len(part, len);
             let synced = async {
                 // It is shorter if the object has a gap. All parts together must have the object's length.
@@ -459,11 +460,6 @@ fn padded(mut read: IoBufMut, len: usize) -> IoBufMut {
         read[got..].fill(0);
     }
     read
-}
-
-/// The first error, if there is one.
-fn all(done: Vec<Result<()>>) -> Result<()> {
-    done.into_iter().collect()
 }
 
 #[deny(clippy::missing_trait_methods)]

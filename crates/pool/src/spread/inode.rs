@@ -14,11 +14,11 @@ use policy::placement::{Chunks, Layout, Piece, VolumeId};
 use policy::route;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
+use super::leaves::NewCopy;
 use super::write_lock::WriteLock;
-use super::{Inner, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::journal::Lsn;
-use crate::manifest::{Committed, Copies, Dead, Placed, Record, Stored};
+use crate::manifest::journal::{Journal, Lsn};
+use crate::manifest::{Committed, Copies, Placed, Record, Stored};
 use crate::members::{MemberSlot, Members};
 
 /// The most copies among which a read chooses.
@@ -84,12 +84,6 @@ struct Part {
     opening: AsyncMutex<()>,
     /// Whether the leaf object's length was compared with the manifest's since the pool was opened.
     fitted: AtomicBool,
-}
-
-/// A copy that is being made, with leaf objects for its parts.
-pub(super) struct NewCopy {
-    pub(super) placed: Placed,
-    pub(super) leaves: Vec<Arc<dyn Object>>,
 }
 
 /// The target of a read.
@@ -186,6 +180,11 @@ impl Replica {
         self.parts.iter().for_each(|part| part.slot.avoid());
     }
 
+    /// Whether a part of it is on this volume.
+    pub(super) fn is_on(&self, volume: VolumeId) -> bool {
+        self.layout.volumes().contains(&volume)
+    }
+
     /// The labels of its volumes.
     pub(super) fn labels(&self) -> String {
         let labels: Vec<_> = self.parts.iter().map(|part| &*part.slot.label).collect();
@@ -212,7 +211,7 @@ impl Inode {
         copies: &[NewCopy],
         members: &Members,
     ) -> Self {
-        let open = |NewCopy { placed, leaves }: &NewCopy| OpenCopy {
+        let open = |NewCopy { placed, leaves, .. }: &NewCopy| OpenCopy {
             replica: Arc::new(Replica::new(placed, members, true)),
             leaves: leaves.iter().cloned().map(Some).collect(),
         };
@@ -228,7 +227,7 @@ impl Inode {
         recorded: Lsn,
         members: &Members,
     ) -> Self {
-        let len = stored.committed.map_or(0, |committed| committed.len);
+        let len = stored.len();
         let copies = stored.copies.iter().map(|placed| OpenCopy::closed(placed, members, false));
         let mut inode = Self::with(name, id, stored.kind, len, copies.collect());
         inode.sealed = AtomicBool::new(stored.is_sealed());
@@ -285,9 +284,18 @@ impl Inode {
     }
 
     /// Whether [`Inode::len`] is exact without asking a volume.
-    pub(super) fn knows_len(&self) -> bool {
+    fn knows_len(&self) -> bool {
         let fitted = |copy: &OpenCopy| copy.replica.parts[0].fitted.load(Ordering::Acquire);
         self.kind != Kind::Log || self.open.lock().copies.iter().any(fitted)
+    }
+
+    /// Whether the first sync is in the manifest; for logs.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_settled(&self) {
+        self.settled.store(true, Ordering::Release);
     }
 
     pub(super) fn is_sealed(&self) -> bool {
@@ -306,7 +314,7 @@ impl Inode {
 
     /// Records that the first `len` bytes of a log have a checksum and are synced.
     pub(super) fn set_checked(&self, len: u64) {
-        self.settled.store(true, Ordering::Release);
+        self.set_settled();
         self.checksums.fetch_add(1, Ordering::AcqRel);
         self.checked.store(len, Ordering::Release);
     }
@@ -386,6 +394,11 @@ impl Inode {
         copies.expect("an object has a copy")
     }
 
+    /// The record that creates it.
+    pub(super) fn create(&self, committed: Option<Committed>, name: Name) -> Record {
+        Record::Create { id: self.id, kind: self.kind, copies: self.copies(), committed, name }
+    }
+
     /// The volume for the byte at `offset` of the first copy, existing or not.
     pub(super) fn volume_at(&self, offset: u64) -> VolumeId {
         let open = self.open.lock();
@@ -428,7 +441,75 @@ impl Inode {
         Some(Arc::clone(&open.copies[at].replica))
     }
 
-    fn leaf(&self, number: u64, part: usize) -> Option<Arc<dyn Object>> {
+    /// The leaf object of a part; opens it if necessary.
+    pub(super) async fn leaf(
+        &self,
+        journal: &Journal,
+        replica: &Replica,
+        part: usize,
+    ) -> Result<Arc<dyn Object>> {
+        if let Some(leaf) = self.open_leaf(replica.number, part) {
+            return Ok(leaf);
+        }
+        let Part { slot, opening, fitted } = &replica.parts[part];
+        let _one_opens = opening.lock().await;
+        if let Some(leaf) = self.open_leaf(replica.number, part) {
+            return Ok(leaf);
+        }
+        let name = Leaf::Object { id: self.id, kind: self.kind, copy: replica.number }.name();
+        let opened = async {
+            let opened = slot.device()?.open(&name).await?;
+            if !fitted.load(Ordering::Acquire) {
+                fit(self, replica, part, &*opened).await?;
+                fitted.store(true, Ordering::Release);
+            }
+            Ok(opened)
+        };
+        let opened: Arc<dyn Object> = opened.await.map_err(|e: Error| {
+            let is_lost = e.kind() == ErrorKind::NotFound;
+            let e = if is_lost { self.lost(journal, replica, &name) } else { e };
+            name_part(self, replica, part, e)
+        })?;
+        if self.is_open() {
+            self.keep_leaf(replica.number, part, &opened);
+        }
+        Ok(opened)
+    }
+
+    /// Makes [`Inode::len`] exact.
+    pub(super) async fn know_len(&self, journal: &Journal) -> Result<()> {
+        if self.knows_len() { Ok(()) } else { self.learn_len(journal).await }
+    }
+
+    /// Learns the length of a log from the first of its copies that answers.
+    ///
+    /// # Errors
+    /// That of the last copy, if none does.
+    pub(super) async fn learn_len(&self, journal: &Journal) -> Result<()> {
+        let mut last = Ok(());
+        for replica in self.replicas() {
+            last = self.leaf(journal, &replica, 0).await.map(drop);
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+
+    /// The error for a missing leaf object.
+    fn lost(&self, journal: &Journal, replica: &Replica, name: &Name) -> Error {
+        let has = |object: &Stored| object.copies.get(replica.number).is_some();
+        match journal.look(|state| state.object(self.id).map(has)) {
+            Some(true) => {
+                let what = format!("{name} is missing: restore it, or remove the object");
+                Error::new(ErrorKind::Corrupt, what)
+            }
+            Some(false) => Error::new(ErrorKind::Gone, "the copy was dropped"),
+            None => Error::new(ErrorKind::Gone, "the object was removed"),
+        }
+    }
+
+    fn open_leaf(&self, number: u64, part: usize) -> Option<Arc<dyn Object>> {
         self.open.lock().find(number)?.leaves[part].clone()
     }
 
@@ -465,168 +546,6 @@ impl OpenCopy {
         let replica = Arc::new(Replica::new(placed, members, fitted));
         let leaves = (0..replica.parts()).map(|_| None).collect();
         Self { replica, leaves }
-    }
-}
-
-impl Inner {
-    /// The leaf object of a part; opens it if necessary.
-    pub(super) async fn leaf(
-        &self,
-        inode: &Inode,
-        replica: &Replica,
-        part: usize,
-    ) -> Result<Arc<dyn Object>> {
-        if let Some(leaf) = inode.leaf(replica.number, part) {
-            return Ok(leaf);
-        }
-        let Part { slot, opening, fitted } = &replica.parts[part];
-        let _one_opens = opening.lock().await;
-        if let Some(leaf) = inode.leaf(replica.number, part) {
-            return Ok(leaf);
-        }
-        let name = Leaf::Object { id: inode.id, kind: inode.kind, copy: replica.number }.name();
-        let opened = async {
-            let opened = slot.device()?.open(&name).await?;
-            if !fitted.load(Ordering::Acquire) {
-                fit(inode, replica, part, &*opened).await?;
-                fitted.store(true, Ordering::Release);
-            }
-            Ok(opened)
-        };
-        let opened: Arc<dyn Object> = opened.await.map_err(|e: Error| {
-            let e =
-                if e.kind() == ErrorKind::NotFound { self.lost(inode, replica, &name) } else { e };
-            name_part(inode, replica, part, e)
-        })?;
-        if inode.is_open() {
-            inode.keep_leaf(replica.number, part, &opened);
-        }
-        Ok(opened)
-    }
-
-    /// Learns the length of a log from the first of its copies that answers.
-    ///
-    /// # Errors
-    /// That of the last copy, if none does.
-    pub(super) async fn learn_len(&self, inode: &Inode) -> Result<()> {
-        let mut last = Ok(());
-        for replica in inode.replicas() {
-            last = self.leaf(inode, &replica, 0).await.map(drop);
-            if last.is_ok() {
-                break;
-            }
-        }
-        last
-    }
-
-    /// The error for a missing leaf object.
-    fn lost(&self, inode: &Inode, replica: &Replica, name: &Name) -> Error {
-        let copies = self.journal.look(|state| Some(state.object(inode.id)?.copies.clone()));
-        match copies {
-            Some(copies) if copies.get(replica.number).is_some() => {
-                let what = format!("{name} is missing: restore it, or remove the object");
-                Error::new(ErrorKind::Corrupt, what)
-            }
-            Some(_) => Error::new(ErrorKind::Gone, "the copy was dropped"),
-            None => Error::new(ErrorKind::Gone, "the object was removed"),
-        }
-    }
-
-    /// Drops copies that lack bytes. The copies `whole` were verified to hold everything. A sync of the object
-    /// then waits until the drop is durable. False, with nothing dropped, if no `whole` copy is left.
-    pub(super) fn lose(&self, inode: &Inode, numbers: &[u64], whole: &[u64], why: &str) -> bool {
-        let mut table = self.table.lock();
-        if !whole.iter().any(|&number| inode.replica(number).is_some()) {
-            return false;
-        }
-        for replica in self.let_go_of(&mut table, inode, numbers) {
-            let (name, labels) = (&inode.name, replica.labels());
-            tracing::warn!("{name} loses its copy on volume {labels}: {why}");
-        }
-        true
-    }
-
-    /// Drops copies without a warning or a check of the others. Returns the dropped ones; never drops the last.
-    pub(super) fn let_go(&self, inode: &Inode, numbers: &[u64]) -> Vec<Arc<Replica>> {
-        self.let_go_of(&mut self.table.lock(), inode, numbers)
-    }
-
-    fn let_go_of(&self, table: &mut Table, inode: &Inode, numbers: &[u64]) -> Vec<Arc<Replica>> {
-        let mut went = Vec::new();
-        for &number in numbers {
-            let Some(replica) = inode.detach(number) else { continue };
-            self.replication.due();
-            went.push(Arc::clone(&replica));
-            match self.journal.record(vec![Record::DropCopy { id: inode.id, number }]) {
-                Ok((lsn, dead)) => {
-                    inode.wait_for(lsn);
-                    self.tell_places(inode.id);
-                    table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
-                }
-                // The object is not in the manifest: uncommitted, or removed.
-                Err(_) => {
-                    let copies = Copies::of([replica.placed()]);
-                    let (id, kind) = (inode.id, inode.kind);
-                    let dead = copies.map(|copies| Dead { id, kind, copies, whole: false });
-                    dead.into_iter().for_each(|dead| table.condemned.push_front((0, dead)));
-                }
-            }
-        }
-        went
-    }
-
-    /// Records that an object's bytes up to `len` are durable, if the manifest has another length.
-    pub(super) fn commit(&self, inode: &Inode, len: u64) -> Result<()> {
-        let mut table = self.table.lock();
-        let committed = Committed { len, checksum: None };
-        if let Some(name) = table.uncommitted_name(inode.id) {
-            let (id, kind, copies) = (inode.id, inode.kind, inode.copies());
-            let create =
-                Record::Create { id, kind, copies, committed: Some(committed), name: name.clone() };
-            inode.wait_for(self.journal.record(vec![create])?.0);
-            table.uncommitted.remove(&name);
-            self.placing.lock().complete(inode.id, len);
-            return Ok(());
-        }
-        if self.committed_len(inode).is_some_and(|known| known != len) {
-            let commit = Record::Commit { id: inode.id, committed };
-            inode.wait_for(self.journal.record(vec![commit])?.0);
-        }
-        Ok(())
-    }
-
-    /// Records a length of `len`, if the manifest has a longer one. The caller must not cut the object before
-    /// the edit that its sync waits for is durable.
-    pub(super) fn shorten(&self, inode: &Inode, len: u64) -> Result<()> {
-        let _table = self.table.lock();
-        if self.committed_len(inode).is_none_or(|known| known <= len) {
-            return Ok(());
-        }
-        let committed = Committed { len, checksum: None };
-        let (lsn, _) = self.journal.record(vec![Record::Commit { id: inode.id, committed }])?;
-        inode.wait_for(lsn);
-        Ok(())
-    }
-
-    /// The length in the manifest, if it has one.
-    fn committed_len(&self, inode: &Inode) -> Option<u64> {
-        self.journal.look(|state| Some(state.object(inode.id)?.committed?.len))
-    }
-
-    /// Records the first sync of a log.
-    pub(super) fn settle(&self, log: &Inode) -> Result<()> {
-        if log.settled.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let _table = self.table.lock();
-        // A log without a name needs no record.
-        if self.journal.look(|state| state.object(log.id).is_some()) {
-            let committed = Committed { len: log.len(), checksum: None };
-            let (lsn, _) = self.journal.record(vec![Record::Commit { id: log.id, committed }])?;
-            log.wait_for(lsn);
-        }
-        log.settled.store(true, Ordering::Release);
-        Ok(())
     }
 }
 

@@ -23,18 +23,18 @@
 //! back is used again, unless it was missing when the pool was opened.
 
 mod align;
+mod catalog;
 mod check;
 mod copies;
+mod create;
 mod damage;
 mod handle;
-mod hashes;
 mod heat;
-mod initial_replicas;
 mod inode;
+mod leaves;
 mod logs;
 mod name_lease;
 mod names;
-mod place;
 mod placing;
 mod rebalancing;
 mod replication;
@@ -43,25 +43,22 @@ mod seal;
 mod volumes;
 mod write_lock;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use futures_util::lock::Mutex as AsyncMutex;
-use parking_lot::Mutex;
 use policy::placement::{Placement, VolumeId};
 use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
+use self::catalog::Catalog;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::copies::{Copied, ObjectStat};
 pub use self::damage::Damage;
 use self::damage::Damages;
 pub use self::handle::Handle;
-use self::heat::DeviceHeats;
-use self::inode::Inode;
+use self::leaves::Leaves;
 pub use self::name_lease::NameLease;
+use self::name_lease::NameLeases;
 pub use self::names::{Change, Stat};
 use self::placing::Placing;
 use self::replication::Replication;
@@ -70,10 +67,9 @@ pub use self::room::Room;
 pub use self::seal::Checksum;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
-use crate::leaf::{Leaf, ObjectId};
-use crate::manifest::journal::{Journal, Lsn};
+use crate::manifest::State;
+use crate::manifest::journal::Journal;
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
-use crate::manifest::{Dead, State};
 use crate::members::{Member, MemberSlot, Members};
 
 /// A pool of volumes that spreads whole objects over them. Clones are handles to the same pool.
@@ -100,43 +96,24 @@ pub struct Foreign {
     pub len: u64,
 }
 
+/// The parts of a pool: each owns a state, with its locks. An operation on several parts is a method of [`Spread`].
 struct Inner {
-    id: PoolId,
+    /// The volumes of the pool.
     members: Arc<Members>,
-    /// The volumes for logs and the manifest.
-    meta: Vec<VolumeId>,
+    /// The manifest: edits in memory, then on volumes.
+    journal: Arc<Journal>,
+    /// Names and objects: each edit of the manifest that concerns one is made here.
+    catalog: Catalog,
+    /// Leaf objects on the volumes.
+    leaves: Leaves,
+    /// The choice of volumes, by what is known of tables, heat and load.
+    placing: Arc<Placing>,
+    /// The replication target, and what falls short of it.
     replication: Replication,
+    /// Damage that was found.
     damages: Damages,
-    /// The number of tables that were streamed and sealed.
-    streamed_tables: AtomicU64,
-    /// Locked last, for the time of a decision.
-    placing: Mutex<Placing>,
-    heats: DeviceHeats,
-    journal: Journal,
-    /// Locked briefly, before the journal's state and never after it.
-    table: Mutex<Table>,
-    /// Names with an owner; see [`NameLease`].
-    leased_names: Mutex<BTreeSet<Name>>,
-    /// Locked while a log is scrubbed.
-    scrubbing: AsyncMutex<()>,
-    /// Locked while volumes join or leave.
-    membership: AsyncMutex<()>,
-    foreign: Vec<Foreign>,
-}
-
-/// Uncommitted objects: not in the manifest before their first sync. Each has one name.
-type Uncommitted = BTreeMap<Name, ObjectId>;
-
-/// In-memory state of objects, beside the manifest.
-#[derive(Default)]
-struct Table {
-    uncommitted: Uncommitted,
-    /// Every uncommitted object, and every other object that was opened.
-    inodes: HashMap<ObjectId, Arc<Inode>>,
-    /// Pending unlinks: copies whose bytes are removed once the edit that removed them is durable.
-    condemned: VecDeque<(Lsn, Dead)>,
-    /// Leaf objects that could not be removed yet.
-    orphans: BTreeMap<VolumeId, Vec<Leaf>>,
+    /// Names with an owner in this process.
+    leases: NameLeases,
 }
 
 impl Opening {
@@ -233,32 +210,20 @@ impl Spread {
         let meta = by_label(&members, &meta)?;
         let (there, first) = (Arc::clone(&members), meta.clone());
         let journal = Journal::start(pool, there, first, state, generation, alone, home).await?;
-        let foreign = name_foreign(&members, foreign);
-        for Foreign { volume, name, .. } in &foreign {
-            tracing::warn!("volume {volume} holds {name}, which is not the pool's: left alone");
-        }
-        let placing = Placing::new(placement, journal.look(placing::tables_of));
+        let journal = Arc::new(journal);
+        let placing = Arc::new(journal.look(|state| Placing::new(placement, meta, state)));
         let inner = Inner {
-            id: pool,
-            members,
-            meta,
+            catalog: Catalog::new(members.clone(), journal.clone(), placing.clone()),
+            leaves: Leaves::new(members.clone(), orphans, foreign),
+            placing,
             replication: Replication::new(copies),
             damages: Damages::default(),
-            streamed_tables: AtomicU64::new(0),
-            placing: Mutex::new(placing),
-            heats: DeviceHeats::default(),
+            leases: NameLeases::default(),
+            members,
             journal,
-            table: Mutex::default(),
-            leased_names: Mutex::default(),
-            scrubbing: AsyncMutex::default(),
-            membership: AsyncMutex::default(),
-            foreign,
         };
-        for (volume, leaf) in orphans {
-            inner.table.lock().orphans.entry(volume).or_default().push(leaf);
-        }
         let volumes = inner.members.present().into_iter().map(|(slot, _)| slot.id);
-        join_all(volumes.map(|volume| inner.remove_orphans(volume))).await;
+        join_all(volumes.map(|volume| inner.leaves.remove_orphans(volume))).await;
         let pool = Self(Arc::new(inner));
         pool.warn_of_few_volumes();
         pool.align(unequal).await;
@@ -292,13 +257,13 @@ impl Spread {
     /// The pool's number.
     #[must_use]
     pub fn id(&self) -> PoolId {
-        self.0.id
+        self.0.journal.pool()
     }
 
     /// The foreign objects that were on the volumes when the pool was opened.
     #[must_use]
     pub fn foreign(&self) -> &[Foreign] {
-        &self.0.foreign
+        &self.0.leaves.foreign
     }
 
     /// Makes all changes of names durable, as a sync of all directories does in a file system. Uncommitted
@@ -310,8 +275,13 @@ impl Spread {
     pub async fn flush(&self) -> Result<()> {
         self.0.journal.ready().await?;
         self.0.journal.durable(self.0.journal.recorded()).await?;
-        self.0.bury().await;
+        self.bury().await;
         Ok(())
+    }
+
+    /// Frees the bytes of removed copies whose edit is durable.
+    async fn bury(&self) {
+        self.0.catalog.bury(&self.0.leaves).await;
     }
 
     /// As [`Spread::flush`], and marks a clean close, which distinguishes damage at the manifest's end from
@@ -341,10 +311,9 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
     let members = Members::new(slots.collect());
     let present = members.present();
     let written = present.iter().map(async |(slot, volume)| {
-        let (pool, volume_id, label) = (id, slot.id, slot.label.clone());
-        let header = Header { pool, volume: volume_id, label, epoch: 0, seal: 0 };
-        let written = header::write(&**volume, &header).await;
-        written.map_err(|e| e.within(format_args!("volume {}", slot.label)))
+        let (volume_id, label) = (slot.id, slot.label.clone());
+        header::write(&**volume, &Header { pool: id, volume: volume_id, label, epoch: 0, seal: 0 })
+            .await
     });
     for written in join_all(written).await {
         written?;
@@ -365,9 +334,8 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
 
 fn by_label(members: &Members, labels: &[String]) -> Result<Vec<VolumeId>> {
     let id = |label: &String| {
-        let all = members.all();
-        let slot = all.iter().find(|slot| slot.label == *label);
-        slot.map(|slot| slot.id).ok_or_else(|| {
+        members.by_label(label).ok_or_else(|| {
+            let all = members.all();
             let known: Vec<_> = all.iter().map(|slot| slot.label.as_str()).collect();
             let what = format!("meta volume {label}: the pool's are {}", known.join(", "));
             Error::new(ErrorKind::Invalid, what)
@@ -376,21 +344,12 @@ fn by_label(members: &Members, labels: &[String]) -> Result<Vec<VolumeId>> {
     labels.iter().map(id).collect()
 }
 
-fn name_foreign(members: &Members, found: Vec<(VolumeId, Listed)>) -> Vec<Foreign> {
-    let named = found.into_iter().map(|(id, Listed { name, len })| Foreign {
-        volume: members.label(id),
-        name,
-        len,
-    });
-    named.collect()
-}
-
 #[deny(clippy::missing_trait_methods)]
 impl Volume for Spread {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
         let (name, intent) = (name.clone(), intent.clone());
         Box::pin(async move {
-            let inode = self.0.create(&name, &intent).await?;
+            let inode = self.create_empty(&name, &intent).await?;
             Ok(Arc::new(self.handle(inode)) as Arc<dyn Object>)
         })
     }
@@ -413,7 +372,7 @@ impl Volume for Spread {
     }
 
     fn space(&self) -> Pending<'_, Space> {
-        Box::pin(async move { self.0.space().await })
+        Box::pin(async move { self.0.members.space().await })
     }
 
     /// The mean over the volumes.

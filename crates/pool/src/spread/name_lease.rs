@@ -1,10 +1,16 @@
 //! Leases of names: one owner at a time.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use parking_lot::Mutex;
 use volume::{Error, ErrorKind, Name, Result};
 
 use super::Spread;
+
+/// The names that have an owner in this process. Its lock is taken alone.
+#[derive(Default)]
+pub(super) struct NameLeases(Mutex<BTreeSet<Name>>);
 
 /// The lease of a name, held by one owner in this process until it is dropped. It is advisory: it needs
 /// no object of that name, and other calls do not check it.
@@ -21,7 +27,7 @@ impl Spread {
     /// # Errors
     /// `Fenced`: another owner has it.
     pub fn lease_name(&self, name: &Name) -> Result<NameLease> {
-        if self.0.leased_names.lock().insert(name.clone()) {
+        if self.0.leases.0.lock().insert(name.clone()) {
             Ok(NameLease { pool: self.clone(), name: name.clone() })
         } else {
             Err(Error::new(ErrorKind::Fenced, format!("{name}: it is open already")))
@@ -31,7 +37,7 @@ impl Spread {
 
 impl Drop for NameLease {
     fn drop(&mut self) {
-        self.pool.0.leased_names.lock().remove(&self.name);
+        self.pool.0.leases.0.lock().remove(&self.name);
     }
 }
 

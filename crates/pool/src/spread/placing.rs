@@ -1,25 +1,41 @@
-//! The input of placement: tables, and the load of each volume.
+//! Placement: where new objects and further copies go, by what is known of tables and of the load of each volume.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicU64;
 
+use parking_lot::Mutex;
 use policy::contract::OP_BYTES_MAX;
 use policy::heat::Second;
 use policy::inherit::Made;
 use policy::intent::{Family, Kind};
 use policy::migrate::InitialReplicas;
-use policy::placement::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId};
+use policy::placement::{
+    Candidate, Keys, Layout, New, Overlaps, Placement, Table, Tables, VolumeId,
+};
 use policy::purpose::Origin;
 use policy::weight::{Seen, Weights};
 use volume::{Intent, Name};
 
-use super::heat::Rates;
-use super::{Inner, Spread};
+use super::Spread;
+use super::heat::{DeviceHeats, Rates};
+use super::inode::Inode;
 use crate::leaf::{self, ObjectId};
 use crate::manifest::{Copies, State};
 
+/// Chooses places, and knows what the choice needs: tables, weights of volumes, heat.
+pub(crate) struct Placing {
+    /// The volumes for logs and the manifest.
+    meta: Vec<VolumeId>,
+    /// Locked after every other lock, for the time of a decision.
+    decider: Mutex<Decider>,
+    pub(super) heats: DeviceHeats,
+    /// The number of tables that were streamed and sealed.
+    pub(super) streamed_tables: AtomicU64,
+}
+
 /// The policy and its input.
-pub(super) struct Placing {
+struct Decider {
     policy: Box<dyn Placement>,
     tables: Tables,
     weights: Weights,
@@ -31,8 +47,21 @@ pub(super) struct Placing {
     replicated: u64,
 }
 
-/// A place chosen for an object.
-pub(super) struct Chosen {
+/// An object to be placed.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) id: ObjectId,
+    pub(super) kind: leaf::Kind,
+    pub(super) intent: &'a Intent,
+    /// The origin of its write, if known.
+    pub(super) origin: Option<Origin>,
+}
+
+/// A place chosen for an object, which is being written. [`Flight::land`] marks it as complete; dropping it before
+/// undoes its placement.
+pub(super) struct Flight<'a> {
+    placing: &'a Placing,
+    id: ObjectId,
     layout: Layout,
     len: u64,
     /// The expected reads a second.
@@ -40,51 +69,158 @@ pub(super) struct Chosen {
     is_flush: bool,
     /// A further copy: the object exists without it.
     is_copy: bool,
-}
-
-impl Chosen {
-    /// Each of its volumes, with its bytes and expected reads.
-    fn parts(&self) -> impl Iterator<Item = (VolumeId, u64, f32)> {
-        let volumes = self.layout.volumes();
-        let (chunks, rate) = (self.layout.chunks(), self.rate / volumes.len() as f32);
-        let parts = volumes.iter().enumerate();
-        parts.map(move |(part, &volume)| (volume, chunks.part_len(self.len, part), rate))
-    }
-}
-
-/// An object that was placed and is being written. [`Flight::land`] marks it as complete; dropping it before
-/// undoes its placement.
-pub(super) struct Flight<'a> {
-    pool: &'a Inner,
-    id: ObjectId,
-    chosen: Chosen,
     landed: bool,
 }
 
 impl Placing {
-    pub(super) fn new(policy: Box<dyn Placement>, tables: Tables) -> Self {
-        Self {
+    pub(super) fn new(policy: Box<dyn Placement>, meta: Vec<VolumeId>, state: &State) -> Self {
+        let decider = Decider {
             policy,
-            tables,
+            tables: tables_of(state),
             weights: Weights::default(),
             rates: Rates::new(),
             initial_replicas: None,
             replicated: 0,
-        }
+        };
+        let (heats, streamed_tables) = (DeviceHeats::default(), AtomicU64::new(0));
+        Self { meta, decider: Mutex::new(decider), heats, streamed_tables }
     }
 
-    /// Chooses among volumes of which `candidates` has only the space. From now on the bytes count as in
-    /// flight, and a table counts as present.
+    /// Chooses among volumes of which `candidates` has only the space; logs go to the volumes for metadata if these
+    /// have room. From now on the bytes count as in flight, and a table counts as present.
+    ///
+    /// A further copy is one of a known object. The caller then calls [`Placing::set_places`].
     pub(super) fn choose(
+        &self,
+        wanted: Wanted<'_>,
+        candidates: &[Candidate],
+        is_copy: bool,
+    ) -> Option<Flight<'_>> {
+        let Wanted { id, kind, intent, origin } = wanted;
+        let is_log = kind == leaf::Kind::Log;
+        let intent = if is_log { &Intent { len: intent.len, ..Intent::LOG } } else { intent };
+        let for_meta = candidates.iter().filter(|c| is_log && self.meta.contains(&c.volume));
+        let for_meta: Vec<_> = for_meta.copied().collect();
+        let mut decider = self.decider.lock();
+        let wanted = Wanted { intent, ..wanted };
+        let mut choose = |candidates| decider.choose(wanted, candidates, is_copy);
+        let chosen = if is_log { choose(for_meta) } else { None };
+        let chosen = chosen.or_else(|| choose(candidates.to_vec()));
+        // Last, use the reserve of each volume too: stores refuse users' writes long before, so only work
+        // that frees space gets here.
+        let to_the_last = candidates.iter().map(|&c| Candidate { total: 0, ..c });
+        let (layout, rate) = chosen.or_else(|| choose(to_the_last.collect()))?;
+        let (len, is_flush) = (intent.len.unwrap_or(0), origin == Some(Origin::Flush));
+        let flight =
+            Flight { placing: self, id, layout, len, rate, is_flush, is_copy, landed: false };
+        for (volume, bytes, rate) in flight.parts() {
+            decider.weights.place(volume, bytes, f64::from(rate));
+        }
+        Some(flight)
+    }
+
+    /// Records the copies of an object.
+    pub(super) fn set_places(&self, id: ObjectId, copies: &Copies) {
+        let volumes: Vec<_> = copies.volumes().collect();
+        self.decider.lock().tables.set_places(id.0, &volumes);
+    }
+
+    /// Sets the length of a complete table.
+    pub(super) fn complete(&self, id: ObjectId, len: u64) {
+        self.decider.lock().tables.set_len(id.0, len);
+    }
+
+    /// Forgets an object that was removed.
+    pub(super) fn forget_table(&self, id: ObjectId) {
+        self.decider.lock().tables.remove(id.0);
+        self.heats.forget(id);
+    }
+
+    /// Forgets a volume that left the pool.
+    pub(super) fn forget_volume(&self, volume: VolumeId) {
+        let mut decider = self.decider.lock();
+        decider.weights.forget(volume);
+        decider.rates.retain(|(_, on), _| *on != volume);
+    }
+
+    /// Describes a table that is complete already, and gives its first copy the expected reads until they are
+    /// measured; returns the number of copies that it should begin with.
+    pub(super) fn describe_late(&self, inode: &Inode, intent: &Intent, origin: Origin) -> usize {
+        let (rate, count) = {
+            let mut decider = self.decider.lock();
+            let rate = decider.expected(intent, Some(origin));
+            if let Kind::Table { family, level, range } = &intent.kind {
+                let keys = range.as_ref().map(Keys::from);
+                decider.tables.describe(inode.id.0, family, *level, keys);
+                decider.tables.set_rate(inode.id.0, rate);
+            }
+            (rate, decider.copies_for(decider.rate(inode.id)))
+        };
+        let rate = rate / count.max(1) as f32;
+        if let Some(first) = inode.replicas().first().filter(|_| rate > 0.0) {
+            for part in 0..first.parts() {
+                let (len, rate) = (first.part_len(part, inode.len()), rate / first.parts() as f32);
+                self.heats.begin(first.volume(part), inode.id, len, rate);
+            }
+        }
+        count
+    }
+
+    /// The initial replicas for a table.
+    pub(super) fn initial_copies(&self, id: ObjectId) -> usize {
+        let decider = self.decider.lock();
+        decider.copies_for(decider.rate(id))
+    }
+
+    /// Counts a table that began with a copy more than the replication target.
+    pub(super) fn count_replicated(&self) {
+        self.decider.lock().replicated += 1;
+    }
+
+    /// Sets the initial replicas of hot tables, one by default. Copies made while the bytes are in memory need
+    /// no read of a hot volume.
+    pub(crate) fn set_initial_replicas(&self, initial: Option<InitialReplicas>) {
+        self.decider.lock().initial_replicas = initial;
+    }
+
+    /// The paid rate of a volume, which stands for a weight of 1, in operations a second.
+    pub(crate) fn paid(&self, volume: VolumeId) -> f64 {
+        self.decider.lock().weights.paid(volume)
+    }
+
+    /// Whether a table is leaving, or gone.
+    pub(crate) fn is_table_leaving(&self, id: ObjectId) -> bool {
+        self.decider.lock().tables.get(id.0).is_none_or(|table| table.leaving)
+    }
+
+    /// The number of tables on a volume that are read together with this one.
+    pub(crate) fn overlap(&self, id: ObjectId, volume: VolumeId) -> f64 {
+        let Decider { tables, .. } = &*self.decider.lock();
+        let overlap = || {
+            let table = tables.get(id.0)?;
+            let (level, keys) = (table.level?, table.keys?);
+            let overlaps = Overlaps::of(id.0, table.family, level, keys, tables, false);
+            Some(overlaps.on(volume))
+        };
+        overlap().unwrap_or(0.0)
+    }
+}
+
+impl Decider {
+    /// The place of an object, and its expected reads a second.
+    fn choose(
         &mut self,
-        id: ObjectId,
-        intent: &Intent,
-        origin: Option<Origin>,
-        candidates: impl IntoIterator<Item = Candidate>,
-    ) -> Option<Chosen> {
-        let rate = self.expected(intent, origin);
-        let layout = self.ask(id, intent, rate, candidates)?;
-        if let Kind::Table { family, level, range } = &intent.kind {
+        Wanted { id, intent, origin, .. }: Wanted<'_>,
+        candidates: Vec<Candidate>,
+        is_copy: bool,
+    ) -> Option<(Layout, f32)> {
+        let expected = if is_copy { 0.0 } else { self.expected(intent, origin) };
+        let candidates: Vec<_> = candidates.into_iter().map(|c| self.weights.on(c)).collect();
+        let new = New { object: id.0, intent, rate: expected };
+        let layout = self.policy.choose(new, &candidates, &self.tables)?;
+        if let Kind::Table { family, level, range } = &intent.kind
+            && !is_copy
+        {
             self.tables.insert(Table {
                 object: id.0,
                 family,
@@ -92,59 +228,16 @@ impl Placing {
                 keys: range.as_ref().map(Keys::from),
                 len: intent.len.unwrap_or(0),
                 on: layout.volumes(),
-                rate,
+                rate: expected,
                 leaving: false,
             });
         }
-        let is_flush = origin == Some(Origin::Flush);
-        let len = intent.len.unwrap_or(0);
-        let rate = rate / self.copies_for(rate) as f32;
-        Some(self.expect(Chosen { layout, len, rate, is_flush, is_copy: false }))
-    }
-
-    /// As [`Placing::choose`], for a further copy of a known object. The caller then calls
-    /// [`Placing::set_places`].
-    pub(super) fn choose_copy(
-        &mut self,
-        id: ObjectId,
-        intent: &Intent,
-        origin: Option<Origin>,
-        candidates: impl IntoIterator<Item = Candidate>,
-    ) -> Option<Chosen> {
-        let layout = self.ask(id, intent, 0.0, candidates)?;
-        let is_flush = origin == Some(Origin::Flush);
-        let len = intent.len.unwrap_or(0);
-        let rate = self.tables.get(id.0).map_or(0.0, |table| table.rate);
+        let rate = if is_copy { self.rate(id) } else { expected };
         let rate = match self.copies_for(rate) {
-            1 => 0.0,
+            1 if is_copy => 0.0,
             copies => rate / copies as f32,
         };
-        Some(self.expect(Chosen { layout, len, rate, is_flush, is_copy: true }))
-    }
-
-    fn ask(
-        &mut self,
-        id: ObjectId,
-        intent: &Intent,
-        rate: f32,
-        candidates: impl IntoIterator<Item = Candidate>,
-    ) -> Option<Layout> {
-        let candidates: Vec<_> = candidates.into_iter().map(|c| self.weights.on(c)).collect();
-        self.policy.choose(New { object: id.0, intent, rate }, &candidates, &self.tables)
-    }
-
-    /// Counts the chosen bytes and reads as in flight.
-    fn expect(&mut self, chosen: Chosen) -> Chosen {
-        for (volume, bytes, rate) in chosen.parts() {
-            self.weights.place(volume, bytes, f64::from(rate));
-        }
-        chosen
-    }
-
-    /// Records the copies of an object.
-    pub(super) fn set_places(&mut self, id: ObjectId, copies: &Copies) {
-        let volumes: Vec<_> = copies.volumes().collect();
-        self.tables.set_places(id.0, &volumes);
+        Some((layout, rate))
     }
 
     /// The expected heat of a new table: that of the tables it replaces.
@@ -162,60 +255,13 @@ impl Placing {
         }
     }
 
-    pub(super) fn set_initial_replicas(&mut self, initial: Option<InitialReplicas>) {
-        self.initial_replicas = initial;
+    /// The heat of a table.
+    fn rate(&self, id: ObjectId) -> f32 {
+        self.tables.get(id.0).map_or(0.0, |table| table.rate)
     }
 
     fn copies_for(&self, rate: f32) -> usize {
         self.initial_replicas.map_or(1, |initial| initial.copies(f64::from(rate)))
-    }
-
-    /// The initial replicas for a table.
-    pub(super) fn initial_copies(&self, id: ObjectId) -> usize {
-        self.copies_for(self.tables.get(id.0).map_or(0.0, |table| table.rate))
-    }
-
-    /// Describes a table that exists already; returns its expected heat.
-    pub(super) fn describe_late(&mut self, id: ObjectId, intent: &Intent, origin: Origin) -> f32 {
-        let rate = self.expected(intent, Some(origin));
-        if let Kind::Table { family, level, range } = &intent.kind {
-            self.tables.describe(id.0, family, *level, range.as_ref().map(Keys::from));
-            self.tables.set_rate(id.0, rate);
-        }
-        rate
-    }
-
-    /// Counts a table that began with a copy more than the replication target.
-    pub(super) fn count_replicated(&mut self) {
-        self.replicated += 1;
-    }
-
-    pub(super) const fn replicated(&self) -> u64 {
-        self.replicated
-    }
-
-    pub(super) fn paid(&self, volume: VolumeId) -> f64 {
-        self.weights.paid(volume)
-    }
-
-    /// Forgets a volume that left the pool.
-    pub(super) fn forget(&mut self, volume: VolumeId) {
-        self.weights.forget(volume);
-        self.rates.retain(|(_, on), _| *on != volume);
-    }
-
-    /// Sets the length of a complete table.
-    pub(super) fn complete(&mut self, id: ObjectId, len: u64) {
-        self.tables.set_len(id.0, len);
-    }
-
-    fn settle(&mut self, chosen: &Chosen, arrived: bool) {
-        for (volume, bytes, rate) in chosen.parts() {
-            self.weights.settle(volume, bytes, f64::from(rate), arrived);
-            if chosen.is_flush {
-                self.weights.count_flush(volume, bytes.div_ceil(OP_BYTES_MAX));
-            }
-        }
     }
 }
 
@@ -235,7 +281,7 @@ fn nobody() -> Family {
 }
 
 /// The tables of a pool that was just opened. Only their places and lengths are known.
-pub(super) fn tables_of(state: &State) -> Tables {
+fn tables_of(state: &State) -> Tables {
     let mut tables = Tables::default();
     let unknown = nobody();
     for (id, stored) in state.objects().filter(|(_, stored)| stored.kind == leaf::Kind::Table) {
@@ -244,7 +290,7 @@ pub(super) fn tables_of(state: &State) -> Tables {
             family: &unknown,
             level: None,
             keys: None,
-            len: stored.committed.map_or(0, |committed| committed.len),
+            len: stored.len(),
             on: &stored.copies.volumes().collect::<Vec<_>>(),
             rate: 0.0,
             leaving: false,
@@ -253,32 +299,43 @@ pub(super) fn tables_of(state: &State) -> Tables {
     tables
 }
 
-impl<'a> Flight<'a> {
-    pub(super) const fn of(pool: &'a Inner, id: ObjectId, chosen: Chosen) -> Self {
-        Self { pool, id, chosen, landed: false }
-    }
-
+impl Flight<'_> {
     pub(super) const fn layout(&self) -> &Layout {
-        &self.chosen.layout
+        &self.layout
     }
 
     /// Marks the object as complete.
     pub(super) fn land(mut self) {
         self.landed = true;
     }
+
+    /// Each of its volumes, with its bytes and expected reads.
+    fn parts(&self) -> impl Iterator<Item = (VolumeId, u64, f32)> {
+        let volumes = self.layout.volumes();
+        let (chunks, rate) = (self.layout.chunks(), self.rate / volumes.len() as f32);
+        let parts = volumes.iter().enumerate();
+        parts.map(move |(part, &volume)| (volume, chunks.part_len(self.len, part), rate))
+    }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let (id, chosen) = (self.id, &self.chosen);
-        self.pool.placing.lock().settle(chosen, self.landed);
-        if !self.landed {
-            if !chosen.is_copy {
-                self.pool.forget_table(id);
+        {
+            let weights = &mut self.placing.decider.lock().weights;
+            for (volume, bytes, rate) in self.parts() {
+                weights.settle(volume, bytes, f64::from(rate), self.landed);
+                if self.is_flush {
+                    weights.count_flush(volume, bytes.div_ceil(OP_BYTES_MAX));
+                }
             }
-        } else if chosen.rate > 0.0 {
-            for (volume, bytes, rate) in chosen.parts() {
-                self.pool.heats.begin(volume, id, bytes, rate);
+        }
+        if !self.landed {
+            if !self.is_copy {
+                self.placing.forget_table(self.id);
+            }
+        } else if self.rate > 0.0 {
+            for (volume, bytes, rate) in self.parts() {
+                self.placing.heats.begin(volume, self.id, bytes, rate);
             }
         }
     }
@@ -287,7 +344,7 @@ impl Drop for Flight<'_> {
 impl Spread {
     /// Passes placement's tables to `look`. No table is placed meanwhile.
     pub fn with_tables<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
-        look(&self.0.placing.lock().tables)
+        look(&self.0.placing.decider.lock().tables)
     }
 
     /// Describes a table to placement: its `family`, `level` and `keys`; for tables that existed when the
@@ -299,27 +356,19 @@ impl Spread {
         level: Option<u8>,
         keys: Option<Keys<'_>>,
     ) {
-        if let Some(id) = self.0.table_id(name) {
-            self.0.placing.lock().tables.describe(id.0, family, level, keys);
-        }
+        self.change_table(name, |tables, id| tables.describe(id, family, level, keys));
     }
 
     /// Sets the level of a table that changed level without a rewrite.
     pub fn set_table_level(&self, name: &Name, level: u8) {
-        if let Some(id) = self.0.table_id(name) {
-            self.0.placing.lock().tables.set_level(id.0, level);
-        }
+        self.change_table(name, |tables, id| tables.set_level(id, level));
     }
 
     /// Records whether a table is the input of a compaction, which will remove it.
     pub fn set_table_leaving(&self, name: &Name, leaving: bool) {
-        if let Some(id) = self.0.table_id(name) {
-            self.0.placing.lock().tables.set_leaving(id.0, leaving);
-        }
+        self.change_table(name, |tables, id| tables.set_leaving(id, leaving));
     }
-}
 
-impl Spread {
     /// Clears the description of a table that its database removed. The object may still have a
     /// checkpoint's name, but it is no longer read together with other tables.
     pub fn disown_table(&self, name: &Name) {
@@ -330,9 +379,9 @@ impl Spread {
     /// `now` counts seconds from any start. A skipped second loses nothing; without any call, placement
     /// uses only overlaps and bytes in flight.
     pub fn on_second(&self, now: Second, seen: &[Seen]) {
-        let rates = self.0.heats.sweep(now);
-        let mut placing = self.0.placing.lock();
-        let Placing { tables, weights, rates: before, .. } = &mut *placing;
+        let rates = self.0.placing.heats.sweep(now);
+        let mut decider = self.0.placing.decider.lock();
+        let Decider { tables, weights, rates: before, .. } = &mut *decider;
         let (mut on, mut of) = (BTreeMap::new(), BTreeMap::<_, f32>::new());
         for (&(object, volume), &rate) in &rates {
             // A dropped copy still has heat for some seconds.
@@ -355,26 +404,27 @@ impl Spread {
     /// The weight of each volume, where 1 is the paid rate.
     #[must_use]
     pub fn weights(&self) -> BTreeMap<VolumeId, f64> {
-        let placing = self.0.placing.lock();
+        let decider = self.0.placing.decider.lock();
         let all = self.0.members.all();
-        all.iter().map(|slot| (slot.id, placing.weights.weight(slot.id))).collect()
+        all.iter().map(|slot| (slot.id, decider.weights.weight(slot.id))).collect()
     }
 
     /// Reads a second of each copy that is not cold, as of the last [`Spread::on_second`].
     #[must_use]
     pub fn rates(&self) -> BTreeMap<(ObjectId, VolumeId), f32> {
-        self.0.placing.lock().rates.clone()
-    }
-}
-
-impl Inner {
-    /// Forgets an object that was removed.
-    pub(super) fn forget_table(&self, id: ObjectId) {
-        self.placing.lock().tables.remove(id.0);
-        self.heats.forget(id);
+        self.0.placing.decider.lock().rates.clone()
     }
 
-    fn table_id(&self, name: &Name) -> Option<ObjectId> {
-        self.journal.look(|state| state.id(name))
+    /// Tables that began with more copies than the replication target, because they replaced hot ones; since
+    /// the pool was opened.
+    #[must_use]
+    pub fn begun_with_more(&self) -> u64 {
+        self.0.placing.decider.lock().replicated
+    }
+
+    fn change_table(&self, name: &Name, change: impl FnOnce(&mut Tables, u64)) {
+        if let Some(id) = self.0.journal.look(|state| state.id(name)) {
+            change(&mut self.0.placing.decider.lock().tables, id.0);
+        }
     }
 }

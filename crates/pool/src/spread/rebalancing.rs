@@ -1,41 +1,35 @@
-//! What rebalancing needs of a pool: the calls of its mover.
+//! What rebalancing needs of a pool: the calls of its mover, and the missing initial replicas of streamed tables.
+//!
+//! A table that is written whole gets the initial replicas for its heat while its bytes are in memory. A
+//! streamed one has neither known keys nor all bytes when it is placed. So its heat is estimated when it is
+//! sealed, and the mover makes its second copy later, by reading the first.
 
 use std::collections::BTreeSet;
 
-use policy::migrate::InitialReplicas;
-use policy::placement::{Layout, Overlaps, VolumeId};
+use policy::migrate::{Copying, Why};
+use policy::placement::{Layout, VolumeId};
 
 use super::Spread;
+use super::create::Place;
+use super::placing::Placing;
+use super::replication::Replication;
 use crate::leaf::{Kind, ObjectId};
 use crate::manifest::{Placed, Stored};
 
 impl Spread {
-    /// Sets the initial replicas of hot tables, one by default. Copies made while the bytes are in memory need
-    /// no read of a hot volume.
-    pub(crate) fn set_initial_replicas(&self, initial: Option<InitialReplicas>) {
-        self.0.placing.lock().set_initial_replicas(initial);
+    /// The part that places.
+    pub(crate) fn placing(&self) -> &Placing {
+        &self.0.placing
     }
 
-    /// Tables that began with more copies than the replication target, because they replaced hot ones; since
-    /// the pool was opened.
-    #[must_use]
-    pub fn begun_with_more(&self) -> u64 {
-        self.0.placing.lock().replicated()
-    }
-
-    /// The paid rate of a volume, which stands for a weight of 1, in operations a second.
-    pub(crate) fn paid(&self, volume: VolumeId) -> f64 {
-        self.0.placing.lock().paid(volume)
-    }
-
-    /// The replication target.
-    pub(crate) fn replication_target(&self) -> usize {
-        self.0.replication.target
+    /// What the replication target lacks.
+    pub(crate) fn replication(&self) -> &Replication {
+        &self.0.replication
     }
 
     /// Whether a volume is draining.
     pub(crate) fn is_draining(&self, volume: VolumeId) -> bool {
-        self.0.journal.look(|state| state.draining().contains(&volume))
+        self.0.journal.draining().contains(&volume)
     }
 
     /// Moves the manifest off volumes that do not answer.
@@ -62,20 +56,23 @@ impl Spread {
         })
     }
 
-    /// Whether a table is leaving, or gone.
-    pub(crate) fn is_table_leaving(&self, id: ObjectId) -> bool {
-        self.with_tables(|tables| tables.get(id.0).is_none_or(|table| table.leaving))
-    }
-
-    /// The number of tables on a volume that are read together with this one.
-    pub(crate) fn overlap(&self, id: ObjectId, volume: VolumeId) -> f64 {
-        let overlap = |tables: &policy::placement::Tables| {
-            let table = tables.get(id.0)?;
-            let (level, keys) = (table.level?, table.keys?);
-            let overlaps = Overlaps::of(id.0, table.family, level, keys, tables, false);
-            Some(overlaps.on(volume))
-        };
-        self.with_tables(overlap).unwrap_or(0.0)
+    /// A place for the second copy of a table that should have begun with one, if a volume has room to spare.
+    /// None if the table has enough copies, is leaving or is gone. The planner adds copies beyond the second.
+    pub(crate) async fn place_initial_replica(&self, id: ObjectId) -> Option<Copying> {
+        let pool = &self.0;
+        let inode = pool.catalog.inode_by_id(id).ok()?;
+        let replicas = inode.replicas();
+        if replicas.len() >= pool.placing.initial_copies(id) || pool.placing.is_table_leaving(id) {
+            return None;
+        }
+        let from = replicas.first()?.volume(0);
+        let Place { flight, .. } = self.choose_copy(&inode).await.ok()?;
+        let to = *flight.layout().volumes().first()?;
+        if !self.has_room_to_spare(flight.layout(), inode.len()).await {
+            return None;
+        }
+        pool.placing.count_replicated();
+        Some(Copying { object: id.0, len: inode.len(), from, to, why: Why::Heat })
     }
 }
 

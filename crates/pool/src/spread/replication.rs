@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use volume::{ErrorKind, Io, Name, Result};
 
+use super::Spread;
 use super::rebalancing::is_plain;
-use super::{Inner, Spread};
 use crate::leaf::ObjectId;
-use crate::manifest::Stored;
+use crate::manifest::{Placed, State, Stored};
 
 /// The replication target, and the shortfalls found since the mover's last check.
-pub(super) struct Replication {
+pub(crate) struct Replication {
     /// The number of copies of every object.
-    pub(super) target: usize,
+    pub(crate) target: usize,
     amiss: Mutex<Amiss>,
 }
 
@@ -55,6 +55,31 @@ impl Replication {
     /// Records that a table should have begun with more copies.
     pub(super) fn begun_short(&self, id: ObjectId) {
         self.tell(|amiss| amiss.due |= amiss.begun_short.insert(id));
+    }
+
+    /// Objects with a suspect copy since the last call.
+    pub(crate) fn take_suspects(&self) -> BTreeSet<ObjectId> {
+        std::mem::take(&mut self.amiss.lock().suspects)
+    }
+
+    /// Returns suspects that were not checked.
+    pub(crate) fn suspect_again(&self, suspects: BTreeSet<ObjectId>) {
+        self.amiss.lock().suspects.extend(suspects);
+    }
+
+    /// Tables that should have begun with more copies, since the last call.
+    pub(crate) fn take_begun_short(&self) -> BTreeSet<ObjectId> {
+        std::mem::take(&mut self.amiss.lock().begun_short)
+    }
+
+    /// Ready once there is a notification since the last time it was ready.
+    pub(crate) fn poll_amiss(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut amiss = self.amiss.lock();
+        if std::mem::take(&mut amiss.due) {
+            return Poll::Ready(());
+        }
+        amiss.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     fn tell(&self, what: impl FnOnce(&mut Amiss)) {
@@ -97,24 +122,19 @@ impl Spread {
     #[must_use]
     pub fn redundancy(&self, gone: &BTreeSet<VolumeId>) -> Redundancy {
         let pool = &self.0;
-        let doubtful = pool.in_doubt().len() as u64;
+        let doubtful = pool.catalog.in_doubt().len() as u64;
         let mut found =
             Redundancy { target: pool.replication.target, doubtful, ..Redundancy::default() };
-        let here = pool.here_without(gone);
+        let here = self.here_without(gone);
         pool.journal.look(|state| {
-            let draining = state.draining();
             for (_, object) in state.objects() {
-                let (mut good, mut read) = (0, false);
-                for placed in object.copies.iter() {
-                    let volumes = placed.layout.volumes();
-                    let is_here = volumes.iter().all(|volume| here.contains(volume));
-                    read |= is_here;
-                    good += usize::from(is_here && !volumes.iter().any(|v| draining.contains(v)));
-                }
-                found.unreadable += u64::from(!read);
+                let is_here =
+                    |placed: &Placed| placed.layout.volumes().iter().all(|v| here.contains(v));
+                found.unreadable += u64::from(!object.copies.iter().any(is_here));
+                let good = usable(object, &here, state).count();
                 if good < found.target && found.target > 1 {
                     found.short += 1;
-                    found.short_bytes += object.committed.map_or(0, |committed| committed.len);
+                    found.short_bytes += object.len();
                 }
             }
         });
@@ -124,8 +144,7 @@ impl Spread {
     /// Warns if there are fewer volumes than the replication target.
     pub(super) fn warn_of_few_volumes(&self) {
         let copies = self.0.replication.target;
-        let draining = self.0.journal.look(|state| state.draining().clone());
-        let here = self.0.here_without(&draining).len();
+        let here = self.here_without(&self.0.journal.draining()).len();
         if here < copies {
             tracing::warn!(
                 "the pool keeps {copies} copies of each object on as many volumes, but only {here} take any: \
@@ -150,7 +169,7 @@ impl Spread {
     /// volume did not answer.
     pub(crate) async fn repair_others(&self, gone: &BTreeSet<VolumeId>, io: Io) -> Repaired {
         let repaired = self.repair_those(|object| !is_plain(object), gone, io, |_| ()).await;
-        for (id, volume) in self.0.surplus(gone) {
+        for (id, volume) in self.surplus(gone) {
             if let Err(e) = self.drop_copy(id, volume).await {
                 tracing::debug!("a copy too many stays for now: {e}");
             }
@@ -168,9 +187,9 @@ impl Spread {
         let pool = &self.0;
         let mut repaired = Repaired::default();
         let mut after = None;
-        while let Some((id, lacks)) = pool.next_short(after, &which, gone) {
+        while let Some((id, lacks)) = self.next_short(after, &which, gone) {
             after = Some(id);
-            let Ok(inode) = pool.inode_by_id(id) else { continue };
+            let Ok(inode) = pool.catalog.inode_by_id(id) else { continue };
             for _ in 0..lacks {
                 match self.copy_anywhere(&inode, io).await {
                     Ok(()) => repaired.made += 1,
@@ -186,36 +205,9 @@ impl Spread {
         repaired
     }
 
-    /// Objects with a suspect copy since the last call.
-    pub(crate) fn take_suspects(&self) -> BTreeSet<ObjectId> {
-        std::mem::take(&mut self.0.replication.amiss.lock().suspects)
-    }
-
-    /// Returns suspects that were not checked.
-    pub(crate) fn suspect_again(&self, suspects: BTreeSet<ObjectId>) {
-        self.0.replication.amiss.lock().suspects.extend(suspects);
-    }
-
-    /// Tables that should have begun with more copies, since the last call.
-    pub(crate) fn take_begun_short(&self) -> BTreeSet<ObjectId> {
-        std::mem::take(&mut self.0.replication.amiss.lock().begun_short)
-    }
-
-    /// Ready once there is a notification since the last time it was ready.
-    pub(crate) fn poll_amiss(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut amiss = self.0.replication.amiss.lock();
-        if std::mem::take(&mut amiss.due) {
-            return Poll::Ready(());
-        }
-        amiss.waker = Some(cx.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Inner {
     /// The present volumes without those `gone`.
     fn here_without(&self, gone: &BTreeSet<VolumeId>) -> BTreeSet<VolumeId> {
-        let all = self.members.all();
+        let all = self.0.members.all();
         let here = all.iter().filter(|slot| slot.volume.is_some() && !gone.contains(&slot.id));
         here.map(|slot| slot.id).collect()
     }
@@ -224,14 +216,10 @@ impl Inner {
     /// planner handles.
     fn surplus(&self, gone: &BTreeSet<VolumeId>) -> Vec<(ObjectId, VolumeId)> {
         let here = self.here_without(gone);
-        self.journal.look(|state| {
-            let counts =
-                |volume: &VolumeId| here.contains(volume) && !state.draining().contains(volume);
+        self.0.journal.look(|state| {
             let others = state.objects().filter(|(_, object)| !is_plain(object));
             let surplus = others.filter_map(|(id, object)| {
-                let copies = object.copies.iter();
-                let good = copies.filter(|placed| placed.layout.volumes().iter().all(counts));
-                let last = good.skip(self.replication.target).last()?;
+                let last = usable(object, &here, state).skip(self.0.replication.target).last()?;
                 Some((id, *last.layout.volumes().first()?))
             });
             surplus.collect()
@@ -246,17 +234,24 @@ impl Inner {
         gone: &BTreeSet<VolumeId>,
     ) -> Option<(ObjectId, usize)> {
         let here = self.here_without(gone);
-        self.journal.look(|state| {
-            let counts =
-                |volume: &VolumeId| here.contains(volume) && !state.draining().contains(volume);
+        self.0.journal.look(|state| {
             let later = |id: ObjectId| after.is_none_or(|after| id > after);
             let mut objects = state.objects().filter(|(id, object)| later(*id) && which(object));
             objects.find_map(|(id, object)| {
-                let copies = object.copies.iter();
-                let good = copies.filter(|placed| placed.layout.volumes().iter().all(counts));
-                let lacks = self.replication.target.saturating_sub(good.count());
+                let good = usable(object, &here, state).count();
+                let lacks = self.0.replication.target.saturating_sub(good);
                 (lacks > 0).then_some((id, lacks))
             })
         })
     }
+}
+
+/// The copies of an object that count: all their volumes are `here`, and none is draining.
+fn usable<'a>(
+    object: &'a Stored,
+    here: &BTreeSet<VolumeId>,
+    state: &State,
+) -> impl Iterator<Item = &'a Placed> {
+    let counts = |volume: &VolumeId| here.contains(volume) && !state.draining().contains(volume);
+    object.copies.iter().filter(move |placed| placed.layout.volumes().iter().all(counts))
 }

@@ -1,9 +1,9 @@
 //! The space that can still be written on the pool.
 
 use policy::room::writable;
-use volume::{Result, Space};
+use volume::Space;
 
-use super::{Inner, Spread};
+use super::Spread;
 
 /// The space on the volumes that take new objects, divided by the copies of each byte.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -23,8 +23,8 @@ impl Spread {
     /// call for each volume, and no token.
     pub async fn room(&self) -> Room {
         let pool = &self.0;
-        let draining = pool.journal.look(|state| state.draining().clone());
-        let spaces = pool.spaces().await.into_iter();
+        let draining = pool.journal.draining();
+        let spaces = pool.members.spaces().await.into_iter();
         let open = spaces.filter(|(volume, _)| !draining.contains(volume));
         let open: Vec<Space> = open.filter_map(|(_, space)| space.ok()).collect();
         let of = |bytes: fn(&Space) -> u64| {
@@ -36,29 +36,6 @@ impl Spread {
             writable: of(|s| s.free),
             volumes: open.len(),
             copies: pool.replication.target,
-        }
-    }
-}
-
-impl Inner {
-    /// The sum of the space on the volumes that answer.
-    pub(super) async fn space(&self) -> Result<Space> {
-        let mut sum = Space { total: 0, free: 0 };
-        let mut failed = None;
-        let mut answered = false;
-        for (_, space) in self.spaces().await {
-            match space {
-                Ok(space) => {
-                    sum.total += space.total;
-                    sum.free += space.free;
-                    answered = true;
-                }
-                Err(e) => failed = Some(e),
-            }
-        }
-        match failed {
-            Some(e) if !answered => Err(e),
-            _ => Ok(sum),
         }
     }
 }

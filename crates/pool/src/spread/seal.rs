@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use policy::intent::Kind;
 use policy::purpose::Origin;
-use volume::{Error, ErrorKind, Intent, Name, Result};
+use volume::{Intent, Name, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
-use crate::manifest::{Committed, Record};
 
 /// The running checksum of a streamed object: xxh3-64 of its bytes in order.
 #[derive(Default)]
@@ -30,23 +30,10 @@ impl Spread {
     /// takes the manifest.
     pub async fn seal(&self, name: &Name, checksum: &Checksum) -> Result<()> {
         let pool = &self.0;
-        let inode = pool.inode(name)?;
+        let inode = pool.catalog.inode(name)?;
         pool.journal.ready().await?;
         let exclusive = inode.write_lock.exclusive().await;
-        let lsn = {
-            let _table = pool.table.lock();
-            let len = pool.journal.look(|state| Some(state.object(inode.id)?.committed?.len));
-            if len != Some(inode.len()) || inode.doubt().is_some() {
-                let what = format!("{name}: cannot be sealed before all of it is synced");
-                return Err(Error::new(ErrorKind::Invalid, what));
-            }
-            let committed = Committed { len: inode.len(), checksum: Some(checksum.0.digest()) };
-            let commit = Record::Commit { id: inode.id, committed };
-            let (lsn, _) = pool.journal.record(vec![commit])?;
-            inode.seal();
-            inode.wait_for(lsn);
-            lsn
-        };
+        let lsn = pool.catalog.seal(name, &inode, checksum.0.digest())?;
         drop(exclusive);
         pool.journal.durable(lsn).await
     }
@@ -65,14 +52,20 @@ impl Spread {
         origin: Origin,
     ) -> Result<()> {
         self.seal(name, checksum).await?;
-        self.0.streamed_tables.fetch_add(1, Ordering::Relaxed);
-        self.describe_late(name, intent, origin);
+        let pool = &self.0;
+        pool.placing.streamed_tables.fetch_add(1, Ordering::Relaxed);
+        if let (Kind::Table { .. }, Ok(inode)) = (&intent.kind, pool.catalog.inode(name)) {
+            let count = pool.placing.describe_late(&inode, intent, origin);
+            if count > inode.replicas().len() {
+                pool.replication.begun_short(inode.id);
+            }
+        }
         Ok(())
     }
 
     /// The number of tables that were streamed for lack of memory, and sealed; since the pool was opened.
     #[must_use]
     pub fn streamed_tables(&self) -> u64 {
-        self.0.streamed_tables.load(Ordering::Relaxed)
+        self.0.placing.streamed_tables.load(Ordering::Relaxed)
     }
 }

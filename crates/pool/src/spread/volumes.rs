@@ -27,17 +27,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use policy::placement::VolumeId;
-use volume::{Error, ErrorKind, Intent, Io, Name, Result};
+use volume::{Error, ErrorKind, Io, Listed, Name, Result, Volume};
 
-use super::check::first_names;
-use super::inode::{Inode, Replica};
-use super::place::Wanted;
-use super::placing::Flight;
-use super::{Inner, Spread};
-use crate::header::{self, Found, Header, LABEL_MAX};
-use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::{Placed, Record};
-use crate::members::{Member, MemberSlot, Occupied};
+use super::Spread;
+use crate::header::{self, Found, Header};
+use crate::leaf::{Leaf, ObjectId};
+use crate::manifest::{Record, Stored};
+use crate::members::{Member, MemberSlot};
 
 /// A volume of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -91,7 +87,7 @@ impl Spread {
     /// The pool's volumes, in the order of their numbers.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeStat> {
-        let draining = self.0.journal.look(|state| state.draining().clone());
+        let draining = self.0.journal.draining();
         let all = self.0.members.all();
         let stats = all.iter().map(|slot| VolumeStat {
             id: slot.id,
@@ -108,7 +104,7 @@ impl Spread {
     /// The number of the volume with this label.
     #[must_use]
     pub fn volume_id(&self, label: &str) -> Option<VolumeId> {
-        self.0.members.all().iter().find(|slot| slot.label == label).map(|slot| slot.id)
+        self.0.members.by_label(label)
     }
 
     /// The space of a volume.
@@ -122,7 +118,19 @@ impl Spread {
     /// The contents of each volume, from the manifest. Visits every object.
     #[must_use]
     pub fn held(&self) -> BTreeMap<VolumeId, Held> {
-        self.0.held()
+        let mut held: BTreeMap<VolumeId, Held> = BTreeMap::new();
+        self.0.journal.look(|state| {
+            for (_, object) in state.objects() {
+                for layout in object.copies.iter().map(|placed| &placed.layout) {
+                    for (part, &volume) in layout.volumes().iter().enumerate() {
+                        let held = held.entry(volume).or_default();
+                        held.objects += 1;
+                        held.bytes += layout.chunks().part_len(object.len(), part);
+                    }
+                }
+            }
+        });
+        held
     }
 
     /// Adds a blank volume to the pool. Durable on return: from then on objects are placed on it.
@@ -133,22 +141,20 @@ impl Spread {
     pub async fn add_volume(&self, member: Member) -> Result<VolumeId> {
         let pool = &self.0;
         let Member { label, volume } = member;
-        let _one_at_a_time = pool.membership.lock().await;
-        if label.is_empty() || label.len() > LABEL_MAX {
-            let what = format!("volume label {label:?}: must be 1 to {LABEL_MAX} bytes long");
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
+        let _one_at_a_time = pool.members.changing.lock().await;
+        header::check_label(&label)?;
         if self.volume_id(&label).is_some() {
             let what = format!("volume {label}: the pool has one of that name");
             return Err(Error::new(ErrorKind::AlreadyExists, what));
         }
-        let id = pool.next_volume_id()?;
-        let within = |e: Error| e.within(format_args!("volume {label}"));
-        pool.must_be_blank(&*volume).await.map_err(within)?;
+        let id = self.next_volume_id()?;
+        let blank = self.must_be_blank(&*volume).await;
+        blank.map_err(|e| e.within(format_args!("volume {label}")))?;
         pool.journal.ready().await?;
         pool.journal.record(vec![Record::VolumeIds { from: id.0 + 1 }])?;
-        let header = Header { pool: pool.id, volume: id, label: label.clone(), epoch: 0, seal: 0 };
-        header::write(&*volume, &header).await.map_err(within)?;
+        let (pool_id, name) = (pool.journal.pool(), label.clone());
+        let header = Header { pool: pool_id, volume: id, label: name, epoch: 0, seal: 0 };
+        header::write(&*volume, &header).await?;
         let slot = Arc::new(MemberSlot::new(id, label, Some(volume)));
         slot.set_closed(true);
         let joining = Arc::clone(&slot);
@@ -183,7 +189,7 @@ impl Spread {
         let mut drained = Drained { objects: 0, left: 0 };
         let mut after = None;
         loop {
-            let (next, count) = pool.next_on(volume, after);
+            let (next, count) = self.next_on(volume, after);
             drained.left = count;
             tell(drained);
             let Some((id, name)) = next else { break };
@@ -194,8 +200,8 @@ impl Spread {
                 Err(e) => left.objects.push((name, e.to_string())),
             }
         }
-        let uncommitted = pool.uncommitted_on(volume);
-        left.objects.extend(uncommitted.into_iter().map(|name| (name, "not synced yet".into())));
+        let uncommitted = pool.catalog.uncommitted_on(volume).into_iter();
+        left.objects.extend(uncommitted.map(|(name, _)| (name, "not synced yet".into())));
         Ok(left)
     }
 
@@ -205,9 +211,9 @@ impl Spread {
     /// As for [`Spread::drain`].
     pub async fn set_draining(&self, volume: VolumeId, drains: bool) -> Result<()> {
         let pool = &self.0;
-        let _one_at_a_time = pool.membership.lock().await;
-        pool.must_be_member(volume)?;
-        let draining = pool.journal.look(|state| state.draining().clone());
+        let _one_at_a_time = pool.members.changing.lock().await;
+        self.must_be_member(volume)?;
+        let draining = pool.journal.draining();
         if draining.contains(&volume) == drains {
             return Ok(());
         }
@@ -233,23 +239,18 @@ impl Spread {
     /// no such volume. Those of the volumes, when none takes the manifest: it did not leave.
     pub async fn remove_volume(&self, volume: VolumeId) -> Result<()> {
         let pool = &self.0;
-        let _one_at_a_time = pool.membership.lock().await;
-        let slot = pool.must_be_member(volume)?;
-        pool.must_be_drained(&slot)?;
+        let _one_at_a_time = pool.members.changing.lock().await;
+        let slot = self.must_be_member(volume)?;
+        if !pool.journal.draining().contains(&volume) {
+            let what = format!("volume {} is in use: empty it first", slot.label);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         // From here on no task can begin to create an object there.
         let is_unused = slot.set_closed(true);
-        let empty = pool.must_be_empty(&slot, is_unused);
-        if let Err(e) = empty {
-            slot.set_closed(false);
-            return Err(e);
-        }
-        if let Err(e) = pool.journal.ready().await {
-            slot.set_closed(false);
-            return Err(e);
-        }
-        pool.remove_member(&slot).await?;
+        let empty = self.must_be_empty(&slot, is_unused);
+        self.remove_member(&slot, empty).await?;
         if let Some(device) = &slot.volume {
-            pool.make_blank(&**device).await;
+            self.make_blank(&**device).await;
         }
         Ok(())
     }
@@ -258,12 +259,9 @@ impl Spread {
     #[must_use]
     pub fn only_on(&self, volume: VolumeId) -> Vec<Name> {
         self.0.journal.look(|state| {
-            let names = first_names(state).into_iter();
-            let only = names.filter(|(id, _)| {
-                let touches = |placed: &Placed| placed.layout.volumes().contains(&volume);
-                state.object(*id).is_some_and(|object| object.copies.iter().all(touches))
-            });
-            only.map(|(_, name)| name.clone()).collect()
+            let on = |object: &Stored| object.copies.iter().all(|placed| placed.is_on(volume));
+            let only = state.objects().filter(|(_, object)| on(object));
+            only.filter_map(|(_, object)| object.name().cloned()).collect()
         })
     }
 
@@ -278,7 +276,7 @@ impl Spread {
     /// again.
     pub async fn remove_lost(&self, volume: VolumeId, give_up: bool) -> Result<Vec<Name>> {
         let pool = &self.0;
-        let slot = pool.must_be_member(volume)?;
+        let slot = self.must_be_member(volume)?;
         let label = &slot.label;
         if self.space_of(volume).await.is_ok() {
             let what = format!("volume {label} is here: empty it first");
@@ -299,22 +297,16 @@ impl Spread {
         must_be_few(&self.only_on(volume))?;
         // No new object goes there, if it comes back meanwhile.
         self.set_draining(volume, true).await?;
-        for inode in pool.inodes_on(volume) {
-            let on = |replica: &Arc<Replica>| replica.layout.volumes().contains(&volume);
-            let there: Vec<_> = inode.replicas().into_iter().filter(on).collect();
-            let numbers: Vec<_> = there.iter().map(|replica| replica.number).collect();
-            pool.let_go(&inode, &numbers);
+        for inode in pool.catalog.inodes_on(volume) {
+            pool.catalog.let_go(&inode, volume);
+            pool.replication.due();
         }
         self.flush().await?;
-        let _one_at_a_time = pool.membership.lock().await;
+        let _one_at_a_time = pool.members.changing.lock().await;
         let only = self.only_on(volume);
         must_be_few(&only)?;
         slot.set_closed(true);
-        if let Err(e) = pool.journal.ready().await {
-            slot.set_closed(false);
-            return Err(e);
-        }
-        pool.remove_member(&slot).await?;
+        self.remove_member(&slot, Ok(())).await?;
         pool.replication.due();
         Ok(only)
     }
@@ -322,11 +314,10 @@ impl Spread {
     /// Moves one object off a volume.
     async fn move_off(&self, id: ObjectId, volume: VolumeId, io: Io) -> Result<()> {
         let pool = &self.0;
-        let inode = pool.inode_by_id(id)?;
-        let is_on = |layout: &policy::placement::Layout| layout.volumes().contains(&volume);
-        let others: Vec<_> =
-            inode.replicas().into_iter().filter(|replica| !is_on(&replica.layout)).collect();
-        let draining = pool.journal.look(|state| state.draining().clone());
+        let inode = pool.catalog.inode_by_id(id)?;
+        let others = inode.replicas().into_iter().filter(|replica| !replica.is_on(volume));
+        let others: Vec<_> = others.collect();
+        let draining = pool.journal.draining();
         let stays = others.iter().filter(|replica| {
             replica.is_here() && replica.layout.volumes().iter().all(|v| !draining.contains(v))
         });
@@ -342,54 +333,21 @@ impl Spread {
         self.drop_copy(id, volume).await
     }
 
-    /// Makes a further copy of an object where placement chooses.
-    pub(super) async fn copy_anywhere(&self, inode: &Inode, io: Io) -> Result<()> {
-        let (flight, occupied) = self.0.choose_copy(inode).await?;
-        self.copy_as(inode.id, flight.layout().clone(), occupied, io).await?;
-        flight.land();
-        Ok(())
-    }
-}
-
-impl Inner {
-    /// Placement's choice for a further copy of an object.
-    pub(super) async fn choose_copy(&self, inode: &Inode) -> Result<(Flight<'_>, Vec<Occupied>)> {
-        let intent = match inode.kind {
-            Kind::Log => Intent { len: Some(inode.len()), ..Intent::LOG },
-            Kind::Table | Kind::Data => Intent { len: Some(inode.len()), ..Intent::DATA },
+    /// Removes a closed volume from the pool, if it `may` leave.
+    async fn remove_member(&self, slot: &Arc<MemberSlot>, may: Result<()>) -> Result<()> {
+        let ready = match may {
+            Ok(()) => self.0.journal.ready().await,
+            refused => refused,
         };
-        let taken: Vec<_> = inode.copies().volumes().collect();
-        let wanted = Wanted { id: inode.id, kind: inode.kind, intent: &intent, origin: None };
-        self.choose(wanted, &[], Some(&taken)).await.map_err(|_| {
-            let what = format!("{}: no other volume takes {} bytes", inode.name, inode.len());
-            Error::new(ErrorKind::OutOfSpace, what)
-        })
-    }
-
-    pub(super) fn held(&self) -> BTreeMap<VolumeId, Held> {
-        let mut held: BTreeMap<VolumeId, Held> = BTreeMap::new();
-        self.journal.look(|state| {
-            for (_, object) in state.objects() {
-                let len = object.committed.map_or(0, |committed| committed.len);
-                for layout in object.copies.iter().map(|placed| &placed.layout) {
-                    for (part, &volume) in layout.volumes().iter().enumerate() {
-                        let held = held.entry(volume).or_default();
-                        held.objects += 1;
-                        held.bytes += layout.chunks().part_len(len, part);
-                    }
-                }
-            }
-        });
-        held
-    }
-
-    /// Removes a closed volume from the pool.
-    async fn remove_member(&self, slot: &Arc<MemberSlot>) -> Result<()> {
+        if ready.is_err() {
+            slot.set_closed(false);
+            return ready;
+        }
         let volume = slot.id;
         let next = self.next_volume_id()?;
-        self.journal.record(vec![Record::VolumeIds { from: next.0 }])?;
+        self.0.journal.record(vec![Record::VolumeIds { from: next.0 }])?;
         let back = Arc::clone(slot);
-        let left = self.journal.change_members(
+        let left = self.0.journal.change_members(
             |members| members.remove(volume),
             |members| {
                 back.set_closed(false);
@@ -397,22 +355,22 @@ impl Inner {
             },
         );
         left.await?;
-        self.journal.record(vec![Record::Drain { volume, drains: false }])?;
-        self.table.lock().orphans.remove(&volume);
-        self.placing.lock().forget(volume);
+        self.0.journal.record(vec![Record::Drain { volume, drains: false }])?;
+        self.0.leaves.forget(volume);
+        self.0.placing.forget_volume(volume);
         Ok(())
     }
 
     fn must_be_member(&self, volume: VolumeId) -> Result<Arc<MemberSlot>> {
-        self.members.get(volume).ok_or_else(|| {
+        self.0.members.get(volume).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("the pool has no volume {volume}"))
         })
     }
 
     /// A number that no volume of the pool ever had.
     fn next_volume_id(&self) -> Result<VolumeId> {
-        let given = self.journal.look(|state| state.volume_ids());
-        let here = self.members.all().last().map_or(0, |slot| slot.id.0 + 1);
+        let given = self.0.journal.look(|state| state.volume_ids());
+        let here = self.0.members.all().last().map_or(0, |slot| slot.id.0 + 1);
         match given.max(here) {
             u16::MAX => Err(Error::new(
                 ErrorKind::Invalid,
@@ -423,12 +381,13 @@ impl Inner {
     }
 
     /// Checks that a volume holds no data, and removes leftover copies of a manifest.
-    async fn must_be_blank(&self, device: &dyn volume::Volume) -> Result<()> {
+    async fn must_be_blank(&self, device: &dyn Volume) -> Result<()> {
         match header::read(device).await? {
             Found::Nothing => {}
             // It began to join this pool, or left it.
             Found::Header(header)
-                if header.pool == self.id && self.members.get(header.volume).is_none() => {}
+                if header.pool == self.0.journal.pool()
+                    && self.0.members.get(header.volume).is_none() => {}
             Found::Header(header) => {
                 let what =
                     format!("it belongs to pool {}, as volume {}", header.pool, header.volume);
@@ -442,22 +401,13 @@ impl Inner {
             let what = format!("it is not empty, {} for one: a new volume must be", object.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        for listed in listing {
-            if matches!(Leaf::parse(&listed.name), Some(Leaf::Manifest { .. })) {
-                device.remove(&listed.name).await?;
-            }
-        }
-        Ok(())
+        remove_manifests(device, &listing).await
     }
 
     /// Removes the header and copies of the manifest from a volume that left.
-    async fn make_blank(&self, device: &dyn volume::Volume) {
+    async fn make_blank(&self, device: &dyn Volume) {
         let marks = async {
-            for listed in device.list().await? {
-                if matches!(Leaf::parse(&listed.name), Some(Leaf::Manifest { .. })) {
-                    device.remove(&listed.name).await?;
-                }
-            }
+            remove_manifests(device, &device.list().await?).await?;
             device.remove(&Leaf::Header.name()).await
         };
         if let Err(e) = marks.await {
@@ -471,51 +421,21 @@ impl Inner {
         volume: VolumeId,
         after: Option<ObjectId>,
     ) -> (Option<(ObjectId, Name)>, u64) {
-        self.journal.look(|state| {
+        self.0.journal.look(|state| {
             let next = state.objects_on(volume, after).next();
             let named = next.and_then(|id| Some((id, state.object(id)?.name()?.clone())));
             (named, state.count_on(volume))
         })
     }
 
-    /// Every object with a part on a volume, including uncommitted ones.
-    fn inodes_on(&self, volume: VolumeId) -> Vec<Arc<Inode>> {
-        let ids: Vec<_> = self.journal.look(|state| state.objects_on(volume, None).collect());
-        let mut inodes: Vec<_> =
-            ids.into_iter().filter_map(|id| self.inode_by_id(id).ok()).collect();
-        let table = self.table.lock();
-        let uncommitted = table.uncommitted.values().filter_map(|id| table.inodes.get(id));
-        let on = |inode: &&Arc<Inode>| inode.copies().volumes().any(|other| other == volume);
-        inodes.extend(uncommitted.filter(on).cloned());
-        inodes
-    }
-
-    fn uncommitted_on(&self, volume: VolumeId) -> Vec<Name> {
-        let table = self.table.lock();
-        let on = |id: &ObjectId| {
-            let inode = table.inodes.get(id);
-            inode.is_some_and(|inode| inode.copies().volumes().any(|other| other == volume))
-        };
-        table.uncommitted.iter().filter(|(_, id)| on(id)).map(|(name, _)| name.clone()).collect()
-    }
-
-    fn must_be_drained(&self, slot: &MemberSlot) -> Result<()> {
-        if self.journal.look(|state| state.draining().contains(&slot.id)) {
-            return Ok(());
-        }
-        let what = format!("volume {} is in use: empty it first", slot.label);
-        Err(Error::new(ErrorKind::Invalid, what))
-    }
-
     fn must_be_empty(&self, slot: &MemberSlot, is_unused: bool) -> Result<()> {
         let label = &slot.label;
-        let mut names = self.uncommitted_on(slot.id);
-        self.journal.look(|state| {
+        let uncommitted = self.0.catalog.uncommitted_on(slot.id).into_iter();
+        let mut names: Vec<_> = uncommitted.map(|(name, _)| name).collect();
+        self.0.journal.look(|state| {
             if !state.is_empty_of(slot.id) {
-                names.extend(first_names(state).into_iter().filter_map(|(id, name)| {
-                    let mut volumes = state.object(id)?.copies.volumes();
-                    volumes.any(|volume| volume == slot.id).then(|| name.clone())
-                }));
+                let here = state.objects_on(slot.id, None).filter_map(|id| state.object(id));
+                names.extend(here.filter_map(|object| object.name().cloned()));
             }
         });
         if names.is_empty() && is_unused {
@@ -535,4 +455,13 @@ impl Inner {
         };
         Err(Error::new(ErrorKind::Invalid, what))
     }
+}
+
+async fn remove_manifests(device: &dyn Volume, listing: &[Listed]) -> Result<()> {
+    for Listed { name, .. } in listing {
+        if matches!(Leaf::parse(name), Some(Leaf::Manifest { .. })) {
+            device.remove(name).await?;
+        }
+    }
+    Ok(())
 }
