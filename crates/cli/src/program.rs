@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use engine::keyspace::Keyspace;
-use engine::series::Series as _;
 use parking_lot::Mutex;
 use plimsoll::volumes::{Device, Pool};
 use policy::estimate::Finding;
@@ -245,21 +244,7 @@ impl Figures for Program {
     }
 
     fn series(&self) -> Option<figures::Series> {
-        let store = Self::series(self)?;
-        let of = store.figures();
-        Some(figures::Series {
-            series: of.series,
-            sources: of.sources,
-            active: of.active,
-            catalogue_bytes: of.catalogue_bytes,
-            buffer_bytes: of.buffer_bytes,
-            room: store.room().free,
-            points: of.points,
-            blocks: of.blocks,
-            block_bytes: of.block_bytes,
-            regrouped: of.regrouped,
-            expired: of.expired,
-        })
+        Self::series(self).map(|store| store.figures())
     }
 
     fn copies(&self) -> Option<figures::Copies> {

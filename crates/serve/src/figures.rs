@@ -3,7 +3,11 @@
 //! `INFO` and `/metrics` read the same figures, so they agree. Counters only grow, from zero at the start of the
 //! program.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+pub use engine::series::store::Figures as Series;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A source of figures; polled from a thread that may block.
 pub trait Figures: Send + Sync {
@@ -35,33 +39,6 @@ pub trait Figures: Send + Sync {
     fn series(&self) -> Option<Series> {
         None
     }
-}
-
-/// The store of time series.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Series {
-    /// Series known.
-    pub series: u64,
-    /// Sources known: measurements with tags.
-    pub sources: u64,
-    /// Sources with rows in a buffer.
-    pub active: u64,
-    /// Memory of the catalogue, in bytes.
-    pub catalogue_bytes: u64,
-    /// Memory of buffers, in bytes.
-    pub buffer_bytes: u64,
-    /// The free share of the buffers, 0 to 1.
-    pub room: f64,
-    /// Points accepted since the store was opened.
-    pub points: u64,
-    /// Blocks written, and bytes of them.
-    pub blocks: u64,
-    /// Bytes of the blocks written.
-    pub block_bytes: u64,
-    /// Slots whose blocks were regrouped.
-    pub regrouped: u64,
-    /// Blocks expired.
-    pub expired: u64,
 }
 
 /// No figures, for listeners without a program, such as in tests.
@@ -118,27 +95,34 @@ pub struct Cache {
 }
 
 /// Copies of tables: made when volumes are hot, drained or lost, and dropped again.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Copies {
-    /// Copies made, by purpose.
+    /// Copies made, by purpose; empty when read back.
+    #[serde(serialize_with = "as_map", skip_deserializing)]
     pub made: Vec<(&'static str, u64)>,
     /// Their bytes.
     pub bytes: u64,
     /// The durations of copies.
+    #[serde(skip)]
     pub times: Waits,
     /// New tables that began with more copies than the replication target.
+    #[serde(skip)]
     pub born: u64,
     /// Tables streamed for lack of memory to hold them whole.
+    #[serde(skip)]
     pub streamed: u64,
     /// Copies dropped, by reason.
+    #[serde(skip)]
     pub dropped: Vec<(&'static str, u64)>,
     /// Copies begun and failed, by reason.
+    #[serde(skip)]
     pub failed: Vec<(&'static str, u64)>,
     /// Copies planned and not begun.
     pub planned: u64,
     /// Copies in progress.
     pub in_flight: u64,
     /// Copies not planned, by reason.
+    #[serde(skip)]
     pub skipped: Vec<(&'static str, u64)>,
     /// The pool's replication target.
     pub promised: u64,
@@ -150,8 +134,12 @@ pub struct Copies {
     pub unreadable_objects: u64,
 }
 
+fn as_map<S: Serializer>(counts: &[(&str, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().copied())
+}
+
 /// A log store.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Log {
     /// Keys that have a value.
     pub keys: u64,
@@ -162,7 +150,7 @@ pub struct Log {
 }
 
 /// A log store on one volume; the letters are those of the paper (PSTA 8(3), 2017).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct LogVolume {
     /// Its name.
     pub name: String,
@@ -176,8 +164,8 @@ pub struct LogVolume {
     pub dead_fraction_eaten: f64,
     /// Bytes written for each byte put.
     pub write_amplification: f64,
-    /// The delay of a put now, because the volume is nearly full.
-    pub put_delay: Duration,
+    /// Seconds a put waits now because the volume is nearly full.
+    pub put_delay_s: f64,
     /// Files.
     pub files: u64,
     /// Bytes of live records.
@@ -207,7 +195,7 @@ impl From<engine::log::Figures> for Log {
             release_threshold: volume.release_threshold,
             dead_fraction_eaten: volume.dead_fraction_eaten,
             write_amplification: volume.counts.write_amplification(),
-            put_delay: volume.put_delay,
+            put_delay_s: volume.put_delay.as_secs_f64(),
             files: volume.files,
             live_bytes: volume.live_bytes,
             put_bytes: volume.counts.put_bytes,
@@ -318,4 +306,32 @@ pub struct Space {
     pub total: u64,
     /// The writable rest.
     pub free: u64,
+}
+
+/// A counter that many connections add to.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one and returns the new number.
+    pub fn add_one(&self) -> u64 {
+        self.add(1)
+    }
+
+    /// Adds `more` and returns the new number.
+    pub fn add(&self, more: u64) -> u64 {
+        // Wrapping takes centuries. `fetch_add` makes ids unique; their order is not guaranteed.
+        self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+    }
+
+    /// Subtracts `less`, for gauges.
+    pub fn sub(&self, less: u64) {
+        self.0.fetch_sub(less, Ordering::Relaxed);
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }

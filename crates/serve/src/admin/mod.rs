@@ -172,7 +172,7 @@ async fn refuse_pages(State(hosts): State<Hosts>, request: Request, next: Next) 
 
 async fn metrics(State(admin): State<Admin>, State(asker): State<Arc<Asker>>) -> Response {
     let health = asker.ask().await;
-    let text = blocking(move || metrics::text(&admin, health)).await;
+    let text = blocking(move || metrics::text(&admin, &health)).await;
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Admin;
-use crate::figures;
-use crate::resp::Stats;
+use crate::figures::{self, Copies, Log};
+use crate::resp::Service;
 
 /// The program at one moment.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -36,75 +36,6 @@ pub struct Snapshot {
     pub log: Option<Log>,
     /// The listener for Redis clients, if there is one.
     pub resp: Option<Resp>,
-}
-
-/// Copies of tables that a pool makes, and the shortfall of its replication target.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Copies {
-    /// Copies made, by purpose.
-    pub made: BTreeMap<String, u64>,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Copies planned and not begun.
-    pub planned: u64,
-    /// Copies in progress.
-    pub in_flight: u64,
-    /// The pool's replication target.
-    pub promised: u64,
-    /// Objects with fewer copies on volumes that are present and stay.
-    pub short_objects: u64,
-    /// Their bytes.
-    pub short_bytes: u64,
-    /// Objects without a readable copy.
-    pub unreadable_objects: u64,
-}
-
-/// A log store.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Log {
-    /// Keys that have a value.
-    pub keys: u64,
-    /// Bytes of its index in memory.
-    pub index_bytes: u64,
-    /// Each of its volumes.
-    pub volumes: Vec<LogVolume>,
-}
-
-/// A log store on one volume.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct LogVolume {
-    /// Its name in the settings.
-    pub name: String,
-    /// The used share of its quota.
-    pub fill: f64,
-    /// Space pressure: how far the fill is above the target on the way to full; 0 or less means none.
-    pub hunger: f64,
-    /// The dead share above which a file is merged.
-    pub release_threshold: f64,
-    /// The dead share of recently merged files.
-    pub dead_fraction_eaten: f64,
-    /// Bytes written for each byte put, since the program started.
-    pub write_amplification: f64,
-    /// Seconds a put waits now because the volume is nearly full.
-    pub put_delay_s: f64,
-    /// Files.
-    pub files: u64,
-    /// Bytes of live records.
-    pub live_bytes: u64,
-    /// Bytes of records put.
-    pub put_bytes: u64,
-    /// Bytes of records that merges copied.
-    pub copied_bytes: u64,
-    /// Files that died whole and were removed unread.
-    pub died_whole: u64,
-    /// Files merged.
-    pub merged: u64,
-    /// Damaged records found by merges and reads.
-    pub damaged: u64,
-    /// Puts that waited because the volume was nearly full.
-    pub delayed: u64,
-    /// Puts refused because only the reserve was left.
-    pub refused: u64,
 }
 
 /// A device volume and its paid rate.
@@ -191,9 +122,13 @@ impl Snapshot {
             memory_store_max_bytes: memory.store_max,
             volumes: figures.volumes().into_iter().map(Volume::from).collect(),
             cache_reads: reads.collect(),
-            copies: figures.copies().map(Copies::from),
-            log: figures.log().map(Log::from),
-            resp: admin.resp.as_ref().map(|endpoint| Resp::of(&endpoint.stats)),
+            copies: figures.copies(),
+            log: figures.log(),
+            resp: admin.resp.as_deref().map(|Service { stats, .. }| Resp {
+                clients: stats.clients.get(),
+                commands: stats.commands(),
+                errors: stats.errors.get(),
+            }),
         }
     }
 }
@@ -223,55 +158,6 @@ impl From<figures::Volume> for Volume {
     }
 }
 
-impl From<figures::Copies> for Copies {
-    fn from(copies: figures::Copies) -> Self {
-        let made = copies.made.into_iter().map(|(why, count)| (why.to_owned(), count));
-        Self {
-            made: made.collect(),
-            bytes: copies.bytes,
-            planned: copies.planned,
-            in_flight: copies.in_flight,
-            promised: copies.promised,
-            short_objects: copies.short_objects,
-            short_bytes: copies.short_bytes,
-            unreadable_objects: copies.unreadable_objects,
-        }
-    }
-}
-
-impl From<figures::Log> for Log {
-    fn from(log: figures::Log) -> Self {
-        Self {
-            keys: log.keys,
-            index_bytes: log.index_bytes,
-            volumes: log.volumes.into_iter().map(LogVolume::from).collect(),
-        }
-    }
-}
-
-impl From<figures::LogVolume> for LogVolume {
-    fn from(volume: figures::LogVolume) -> Self {
-        Self {
-            name: volume.name,
-            fill: volume.fill,
-            hunger: volume.hunger,
-            release_threshold: volume.release_threshold,
-            dead_fraction_eaten: volume.dead_fraction_eaten,
-            write_amplification: volume.write_amplification,
-            put_delay_s: volume.put_delay.as_secs_f64(),
-            files: volume.files,
-            live_bytes: volume.live_bytes,
-            put_bytes: volume.put_bytes,
-            copied_bytes: volume.copied_bytes,
-            died_whole: volume.died_whole,
-            merged: volume.merged,
-            damaged: volume.damaged,
-            delayed: volume.delayed,
-            refused: volume.refused,
-        }
-    }
-}
-
 impl From<&figures::Class> for Class {
     fn from(class: &figures::Class) -> Self {
         Self {
@@ -281,16 +167,6 @@ impl From<&figures::Class> for Class {
             waited_s: class.waits.total.as_secs_f64(),
             queued: class.queued,
             denied: class.denied,
-        }
-    }
-}
-
-impl Resp {
-    fn of(stats: &Stats) -> Self {
-        Self {
-            clients: stats.clients.get(),
-            commands: stats.calls().map(|(_, calls)| calls).sum(),
-            errors: stats.errors.get(),
         }
     }
 }

@@ -20,7 +20,6 @@ use super::line::Precision;
 use super::params::Params;
 use super::refusal::{Dialect, Refusal};
 use super::service::Service;
-use super::stats::Stats;
 
 /// How long a query waits for a permit before its client is told to retry.
 const TURN: Duration = Duration::from_secs(10);
@@ -118,7 +117,7 @@ pub(super) async fn answer(
             return Err(Refusal::busy("busy: too many queries are running, try again later", TURN));
         }
     };
-    Stats::add(&service.stats.queries, statements.len());
+    service.stats.queries.add(statements.len() as u64);
     let began = Instant::now();
     // An Arrow stream begins with its schema, so errors must come before it.
     let tables = if format == Format::Arrow {
@@ -227,7 +226,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// False if the client is gone.
     async fn take(&self, piece: Bytes) -> bool {
-        Stats::add(&self.service.stats.bytes_out, piece.len());
+        self.service.stats.bytes_out.add(piece.len() as u64);
         piece.is_empty() || self.sender.send(piece).await.is_ok()
     }
 

@@ -10,7 +10,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::{Admission, Admitted, Guest, Limits};
+use crate::figures::Counter;
 use crate::resp::Tls;
 
 /// The limits on connections of a listener.
@@ -67,13 +67,13 @@ impl Default for Terms {
 #[derive(Debug, Default)]
 pub struct Connections {
     /// Open now.
-    pub open: AtomicU64,
+    pub open: Counter,
     /// Accepted.
-    pub accepted: AtomicU64,
+    pub accepted: Counter,
     /// Rejected at the limit.
-    pub rejected: AtomicU64,
+    pub rejected: Counter,
     /// Displaced: without a request so far, or idle longest.
-    pub shed: AtomicU64,
+    pub shed: Counter,
 }
 
 /// The origin of a connection.
@@ -131,12 +131,12 @@ pub async fn run<L>(
             let Some(Admitted { guest, shed }) =
                 admission.admit(from.address(), cut.clone(), Instant::now())
             else {
-                counts.rejected.fetch_add(1, Relaxed);
+                counts.rejected.add_one();
                 continue;
             };
-            counts.shed.fetch_add(u64::from(shed), Relaxed);
-            counts.accepted.fetch_add(1, Relaxed);
-            counts.open.fetch_add(1, Relaxed);
+            counts.shed.add(u64::from(shed));
+            counts.accepted.add_one();
+            counts.open.add_one();
             let counts = Arc::clone(&counts);
             let (router, tls) = (router.clone(), tls.clone());
             let stopping = stopping.clone();
@@ -157,7 +157,7 @@ pub async fn run<L>(
                         tracing::debug!("connection from {from:?} ended: {error}");
                     }
                 }
-                counts.open.fetch_sub(1, Relaxed);
+                counts.open.sub(1);
             });
         }
     };

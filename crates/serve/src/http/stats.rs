@@ -1,34 +1,32 @@
 //! The counters of a listener.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
 
 use super::server::Connections;
+use crate::figures::Counter;
 
 /// The counters of a listener, from zero when it is made.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Rows stored.
-    pub rows: AtomicU64,
+    pub rows: Counter,
     /// Points in them.
-    pub points: AtomicU64,
+    pub points: Counter,
     /// Lines and rows refused.
-    pub dropped: AtomicU64,
+    pub dropped: Counter,
     /// Batches that were stored before.
-    pub repeated: AtomicU64,
+    pub repeated: Counter,
     /// Bytes of bodies, as received.
-    pub bytes_in: AtomicU64,
+    pub bytes_in: Counter,
     /// Bytes of answers to queries.
-    pub bytes_out: AtomicU64,
-    /// Writes.
-    pub writes: AtomicU64,
+    pub bytes_out: Counter,
     /// Writes told to retry.
-    pub busy: AtomicU64,
+    pub busy: Counter,
     /// Statements and queries.
-    pub queries: AtomicU64,
+    pub queries: Counter,
     /// The durations of writes, from the header to the answer.
     pub write_times: Times,
     /// The durations of queries, until their client had the whole answer.
@@ -36,7 +34,7 @@ pub struct Stats {
     /// Its connections.
     pub connections: Arc<Connections>,
     /// Requests by kind and outcome.
-    requests: [[AtomicU64; OUTCOMES.len()]; WANTED.len()],
+    requests: [[Counter; OUTCOMES.len()]; WANTED.len()],
 }
 
 /// The kinds of requests.
@@ -45,10 +43,6 @@ const WANTED: [&str; 4] = ["write", "query", "api", "other"];
 const OUTCOMES: [&str; 3] = ["done", "refused", "failed"];
 
 impl Stats {
-    pub(super) fn add(counter: &AtomicU64, more: usize) {
-        counter.fetch_add(more as u64, Ordering::Relaxed);
-    }
-
     /// Counts an answered request.
     pub(super) fn answered(&self, path: &str, status: StatusCode) {
         let wanted = match path {
@@ -62,7 +56,7 @@ impl Stats {
             status if status.is_client_error() => 1,
             _ => 0,
         };
-        Self::add(&self.requests[wanted][outcome], 1);
+        self.requests[wanted][outcome].add_one();
     }
 
     /// Requests by kind (`write`, `query`, `api`, `other`) and outcome (`done`; `refused`, a client's error; `failed`,
@@ -70,7 +64,7 @@ impl Stats {
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         WANTED.into_iter().zip(&self.requests).flat_map(|(wanted, counts)| {
             let counts = OUTCOMES.into_iter().zip(counts);
-            counts.map(move |(outcome, n)| (wanted, outcome, n.load(Ordering::Relaxed)))
+            counts.map(move |(outcome, n)| (wanted, outcome, n.get()))
         })
     }
 }
@@ -78,8 +72,8 @@ impl Stats {
 /// A histogram of durations, in octaves from a quarter of a millisecond on.
 #[derive(Debug, Default)]
 pub struct Times {
-    counts: [AtomicU64; BOUNDS],
-    total_nanos: AtomicU64,
+    counts: [Counter; BOUNDS],
+    total_nanos: Counter,
 }
 
 /// Up to half a minute, and one bucket for longer ones.
@@ -89,22 +83,22 @@ const SHORTEST: Duration = Duration::from_micros(250);
 impl Times {
     pub(super) fn add(&self, took: Duration) {
         let octave = (0..BOUNDS - 1).find(|&octave| took <= SHORTEST * (1 << octave));
-        Stats::add(&self.counts[octave.unwrap_or(BOUNDS - 1)], 1);
+        self.counts[octave.unwrap_or(BOUNDS - 1)].add_one();
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.total_nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.total_nanos.add(nanos);
     }
 
     /// The sum of all.
     #[must_use]
     pub fn total(&self) -> Duration {
-        Duration::from_nanos(self.total_nanos.load(Ordering::Relaxed))
+        Duration::from_nanos(self.total_nanos.get())
     }
 
     /// The number up to each bound and above the previous one; the last has no bound.
     pub fn octaves(&self) -> impl Iterator<Item = (Duration, u64)> {
         self.counts.iter().enumerate().map(|(octave, count)| {
             let bound = if octave < BOUNDS - 1 { SHORTEST * (1 << octave) } else { Duration::MAX };
-            (bound, count.load(Ordering::Relaxed))
+            (bound, count.get())
         })
     }
 }

@@ -18,7 +18,6 @@ use super::params::Params;
 use super::refusal::{Dialect, Refusal};
 use super::row;
 use super::service::Service;
-use super::stats::Stats;
 
 /// The most bad lines that an answer reports.
 const TOLD_MAX: usize = 10;
@@ -69,7 +68,7 @@ fn respond(service: &Service, done: Result<Done, Refusal>, dialect: Dialect) -> 
         }
         Err(refusal) => {
             if refusal.retry_after.is_some() {
-                Stats::add(&service.stats.busy, 1);
+                service.stats.busy.add_one();
             }
             refusal.respond(dialect)
         }
@@ -154,8 +153,7 @@ async fn write(
             break;
         }
     }
-    Stats::add(&service.stats.writes, 1);
-    Stats::add(&service.stats.bytes_in, body.received);
+    service.stats.bytes_in.add(body.received as u64);
     drop(decoder);
     // The rows take about the memory that was reserved for the body.
     let held = body.into_held();
@@ -163,10 +161,10 @@ async fn write(
     drop(held);
     if let Ok(done) = &done {
         let Written { rows, points, repeated, .. } = &done.written;
-        Stats::add(&service.stats.rows, *rows);
-        Stats::add(&service.stats.points, *points);
-        Stats::add(&service.stats.dropped, done.dropped);
-        Stats::add(&service.stats.repeated, usize::from(*repeated));
+        service.stats.rows.add(*rows as u64);
+        service.stats.points.add(*points as u64);
+        service.stats.dropped.add(done.dropped as u64);
+        service.stats.repeated.add(u64::from(*repeated));
     }
     done
 }

@@ -24,13 +24,14 @@ mod session;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use engine::series::Series;
 
 pub use self::payload::{Json, Payload};
 use self::session::{Ended, Session};
+use crate::figures::Counter;
 use crate::http::Wall;
 use crate::http::line::Precision;
 use crate::resp::{Secret, TlsClientFiles};
@@ -69,15 +70,15 @@ pub struct Stats {
     /// Whether the broker is connected, with the subscription in place.
     pub connected: AtomicBool,
     /// Connections.
-    pub connects: AtomicU64,
+    pub connects: Counter,
     /// Messages received.
-    pub messages: AtomicU64,
+    pub messages: Counter,
     /// Bytes of their payloads.
-    pub bytes_in: AtomicU64,
+    pub bytes_in: Counter,
     /// Rows stored.
-    pub rows: AtomicU64,
+    pub rows: Counter,
     /// Rows and messages refused.
-    pub dropped: AtomicU64,
+    pub dropped: Counter,
 }
 
 /// Stores the messages of a broker.

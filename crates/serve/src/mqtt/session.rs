@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
             }
         }
         self.send(&mut line, &[self.wish()]).await?;
-        self.subscriber.stats.connects.fetch_add(1, Relaxed);
+        self.subscriber.stats.connects.add_one();
         self.heard = Instant::now();
         let mut ticks = tokio::time::interval(limit / 2);
         loop {
@@ -247,8 +247,8 @@ impl<'a> Session<'a> {
         );
         let answer = message.packet.map(|packet| Packet::PubAck(PubAck::new(packet)));
         self.oversized = None;
-        self.subscriber.stats.messages.fetch_add(1, Relaxed);
-        self.subscriber.stats.dropped.fetch_add(1, Relaxed);
+        self.subscriber.stats.messages.add_one();
+        self.subscriber.stats.dropped.add_one();
         Ok(Some(answer.into_iter().collect()))
     }
 
@@ -291,7 +291,7 @@ impl<'a> Session<'a> {
         let now = (self.subscriber.wall)();
         let mut problems = Vec::new();
         for message in &messages {
-            stats.bytes_in.fetch_add(message.payload.len() as u64, Relaxed);
+            stats.bytes_in.add(message.payload.len() as u64);
             // A retained message is of an unknown earlier time.
             let stamps = (!message.retain).then(|| Stamps::new(now, &self.subscriber.stamped));
             let told = settings.payload.put(&mut batch, message, settings.precision, stamps);
@@ -310,14 +310,14 @@ impl<'a> Session<'a> {
                     _ = ticks.tick() => self.send(line, &[Packet::PingReq]).await?,
                 }
             };
-            stats.rows.fetch_add(written.rows as u64, Relaxed);
+            stats.rows.add(written.rows as u64);
             dropped += written.refused;
             if let Some(rejected) = written.rejected.first() {
                 tracing::warn!("mqtt: {} ({} dropped)", rejected.reason, written.refused);
             }
         }
-        stats.dropped.fetch_add(dropped as u64, Relaxed);
-        stats.messages.fetch_add(messages.len() as u64, Relaxed);
+        stats.dropped.add(dropped as u64);
+        stats.messages.add(messages.len() as u64);
         let to_answer = messages.iter().filter(|message| message.qos == QoS::AtLeastOnce);
         let answers: Vec<_> =
             to_answer.map(|message| Packet::PubAck(PubAck::new(message.pkid))).collect();

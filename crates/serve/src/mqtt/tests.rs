@@ -106,7 +106,7 @@ async fn a_message_that_is_too_long_is_acknowledged_and_those_behind_it_are_stor
         let _ = stop.await;
     };
     tokio::join!(subscriber.run(stopped), broker);
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let count = Counter::get;
     let stats = subscriber.stats();
     assert_eq!((count(&stats.messages), count(&stats.dropped)), (3, 1));
     assert_eq!((count(&stats.rows), count(&stats.connects)), (3, 1));

@@ -1,37 +1,10 @@
 //! The counters of a listener since the program started.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A counter that many connections add to.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds one and returns the new number.
-    pub fn add_one(&self) -> u64 {
-        self.add(1)
-    }
-
-    /// Adds `more` and returns the new number.
-    pub fn add(&self, more: u64) -> u64 {
-        // Wrapping takes centuries. `fetch_add` makes ids unique; their order is not guaranteed.
-        self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
-    }
-
-    /// Subtracts `less`, for gauges.
-    pub fn sub(&self, less: u64) {
-        self.0.fetch_sub(less, Ordering::Relaxed);
-    }
-
-    /// The number.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use crate::figures::Counter;
 
 /// The figures of one RESP listener.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
-use serve::admin::snapshot::Copies;
+use serve::figures::Copies;
 
 use super::view::{Row, Sort, View, Waiting};
 

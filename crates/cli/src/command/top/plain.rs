@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use serve::admin::snapshot::Copies;
+use serve::figures::Copies;
 
 use super::view::{Row, View};
 

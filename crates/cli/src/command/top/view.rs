@@ -2,7 +2,8 @@
 
 use policy::estimate::Finding;
 use serve::admin::Snapshot;
-use serve::admin::snapshot::{Class, Copies, Volume};
+use serve::admin::snapshot::{Class, Volume};
+use serve::figures::Copies;
 
 /// The contents of the view.
 #[derive(Clone, Debug, Default, PartialEq)]

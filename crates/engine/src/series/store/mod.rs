@@ -141,6 +141,8 @@ pub struct Figures {
     pub active: u64,
     /// Memory of buffers, in bytes.
     pub buffer_bytes: u64,
+    /// The free share of the buffers, 0 to 1.
+    pub room: f64,
     /// Points accepted since the store was opened.
     pub points: u64,
     /// Blocks written, and bytes of them.
@@ -241,6 +243,7 @@ impl Store {
         let counts = &self.0.counts;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let log = self.0.log.figures();
+        let room = self.room().free;
         let state = self.0.state();
         Figures {
             series: state.catalogue.series,
@@ -248,6 +251,7 @@ impl Store {
             catalogue_bytes: state.catalogue.memory() as u64,
             active: state.active() as u64,
             buffer_bytes: state.memory as u64,
+            room,
             points: state.accepted_points,
             blocks: of(&counts.blocks),
             block_bytes: of(&counts.block_bytes),
