@@ -310,7 +310,11 @@ pub struct Space {
 
 /// A counter that many connections add to.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct Counter {
+    all: AtomicU64,
+    /// The number at the last [`Counter::begin_anew`].
+    before: AtomicU64,
+}
 
 impl Counter {
     /// Adds one and returns the new number.
@@ -321,17 +325,28 @@ impl Counter {
     /// Adds `more` and returns the new number.
     pub fn add(&self, more: u64) -> u64 {
         // Wrapping takes centuries. `fetch_add` makes ids unique; their order is not guaranteed.
-        self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+        self.all.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
     }
 
     /// Subtracts `less`, for gauges.
     pub fn sub(&self, less: u64) {
-        self.0.fetch_sub(less, Ordering::Relaxed);
+        self.all.fetch_sub(less, Ordering::Relaxed);
     }
 
     /// The number.
     #[must_use]
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.all.load(Ordering::Relaxed)
+    }
+
+    /// The number added since the last [`Counter::begin_anew`].
+    #[must_use]
+    pub fn recent(&self) -> u64 {
+        self.get().saturating_sub(self.before.load(Ordering::Relaxed))
+    }
+
+    /// Resets [`Counter::recent`]; the number itself stays.
+    pub fn begin_anew(&self) {
+        self.before.store(self.get(), Ordering::Relaxed);
     }
 }

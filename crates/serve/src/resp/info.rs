@@ -134,21 +134,22 @@ pub(super) const fn appendfsync(durability: Durability) -> &'static str {
 
 fn stats(service: &Service, lines: &mut Lines) {
     const KIB: f64 = 1024.0;
-    let totals = service.stats.totals(service.keyspace.expired());
-    let rates = service.stats.rates();
-    lines.put("total_connections_received", totals.connections);
-    lines.put("total_commands_processed", totals.calls.iter().sum::<u64>());
+    let stats = &service.stats;
+    let rates = stats.rates();
+    let commands: u64 = stats.recent_calls().map(|(_, calls)| calls).sum();
+    lines.put("total_connections_received", stats.connections.recent());
+    lines.put("total_commands_processed", commands);
     lines.put("instantaneous_ops_per_sec", format_args!("{:.0}", rates.commands));
-    lines.put("total_net_input_bytes", totals.bytes_in);
-    lines.put("total_net_output_bytes", totals.bytes_out);
+    lines.put("total_net_input_bytes", stats.bytes_in.recent());
+    lines.put("total_net_output_bytes", stats.bytes_out.recent());
     lines.put("instantaneous_input_kbps", format_args!("{:.2}", rates.bytes_in / KIB));
     lines.put("instantaneous_output_kbps", format_args!("{:.2}", rates.bytes_out / KIB));
-    lines.put("rejected_connections", totals.rejected);
-    lines.put("expired_keys", totals.expired);
+    lines.put("rejected_connections", stats.rejected.recent());
+    lines.put("expired_keys", stats.recently_expired(service.keyspace.expired()));
     lines.put("evicted_keys", 0);
-    lines.put("keyspace_hits", totals.hits);
-    lines.put("keyspace_misses", totals.misses);
-    lines.put("total_error_replies", totals.errors);
+    lines.put("keyspace_hits", stats.hits.recent());
+    lines.put("keyspace_misses", stats.misses.recent());
+    lines.put("total_error_replies", stats.errors.recent());
 }
 
 fn replication(_: &Service, lines: &mut Lines) {
@@ -157,8 +158,7 @@ fn replication(_: &Service, lines: &mut Lines) {
 }
 
 fn command_stats(service: &Service, lines: &mut Lines) {
-    let totals = service.stats.totals(service.keyspace.expired());
-    for (name, calls) in service.stats.calls_in(totals) {
+    for (name, calls) in service.stats.recent_calls() {
         lines.put(format_args!("cmdstat_{name}"), format_args!("calls={calls}"));
     }
 }

@@ -1,5 +1,6 @@
 //! The counters of a listener since the program started.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 use crate::figures::Counter;
 
 /// The figures of one RESP listener.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Stats {
     /// Connections open now.
     pub clients: Counter,
@@ -34,23 +35,8 @@ pub struct Stats {
     /// Calls of each command, in the same order.
     calls: Vec<Counter>,
     samples: Mutex<Samples>,
-    /// The totals at the last reset of `INFO`.
-    begin: Mutex<Totals>,
-}
-
-/// Counts since some moment.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Totals {
-    pub(super) connections: u64,
-    pub(super) rejected: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-    pub(super) errors: u64,
-    pub(super) expired: u64,
-    /// In the order of the command table; empty without calls.
-    pub(super) calls: Vec<u64>,
+    /// Keys expired until the last [`Stats::begin_anew`].
+    expired_before: AtomicU64,
 }
 
 /// Rates between the last two samples.
@@ -83,22 +69,7 @@ struct Sample {
 impl Stats {
     /// Counters at zero, for a listener with these commands, in the order of their table.
     pub(super) fn new(names: Vec<&'static str>) -> Self {
-        Self {
-            clients: Counter::default(),
-            connections: Counter::default(),
-            rejected: Counter::default(),
-            shed: Counter::default(),
-            bytes_in: Counter::default(),
-            bytes_out: Counter::default(),
-            buffered: Counter::default(),
-            hits: Counter::default(),
-            misses: Counter::default(),
-            errors: Counter::default(),
-            calls: names.iter().map(|_| Counter::default()).collect(),
-            names,
-            samples: Mutex::default(),
-            begin: Mutex::default(),
-        }
+        Self { calls: names.iter().map(|_| Counter::default()).collect(), names, ..Self::default() }
     }
 
     /// Counts a call of the command at `index` of the table.
@@ -114,7 +85,18 @@ impl Stats {
 
     /// The calls of each command, by name; commands never called are left out.
     pub fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        called(&self.names, self.calls.iter().map(Counter::get))
+        self.each_call(Counter::get)
+    }
+
+    /// The calls since the last [`Stats::begin_anew`].
+    pub(super) fn recent_calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.each_call(Counter::recent)
+    }
+
+    fn each_call(&self, count: fn(&Counter) -> u64) -> impl Iterator<Item = (&'static str, u64)> {
+        let calls =
+            self.names.iter().zip(&self.calls).map(move |(name, calls)| (*name, count(calls)));
+        calls.filter(|&(_, calls)| calls > 0)
     }
 
     /// The sum of all calls.
@@ -123,33 +105,17 @@ impl Stats {
         self.calls.iter().map(Counter::get).sum()
     }
 
-    /// The counts since the last [`Stats::begin_anew`]; the caller supplies the number of `expired` keys.
-    pub(super) fn totals(&self, expired: u64) -> Totals {
-        self.all(expired).since(&self.begin.lock())
+    /// The keys expired since the last [`Stats::begin_anew`], of all `expired` ones.
+    pub(super) fn recently_expired(&self, expired: u64) -> u64 {
+        expired.saturating_sub(self.expired_before.load(Relaxed))
     }
 
-    /// The calls of each command in `totals`, by name; commands never called are left out.
-    pub(super) fn calls_in(&self, totals: Totals) -> impl Iterator<Item = (&'static str, u64)> {
-        called(&self.names, totals.calls.into_iter())
-    }
-
-    /// Resets [`Stats::totals`]. The counters themselves continue.
+    /// Resets [`Counter::recent`] of the counters that `INFO` resets. The counters themselves continue.
     pub(super) fn begin_anew(&self, expired: u64) {
-        *self.begin.lock() = self.all(expired);
-    }
-
-    fn all(&self, expired: u64) -> Totals {
-        Totals {
-            connections: self.connections.get(),
-            rejected: self.rejected.get(),
-            bytes_in: self.bytes_in.get(),
-            bytes_out: self.bytes_out.get(),
-            hits: self.hits.get(),
-            misses: self.misses.get(),
-            errors: self.errors.get(),
-            expired,
-            calls: self.calls.iter().map(Counter::get).collect(),
-        }
+        let Self { connections, rejected, bytes_in, bytes_out, hits, misses, errors, .. } = self;
+        let counters = [connections, rejected, bytes_in, bytes_out, hits, misses, errors];
+        counters.into_iter().chain(&self.calls).for_each(Counter::begin_anew);
+        self.expired_before.store(expired, Relaxed);
     }
 
     /// Takes a sample for [`Stats::rates`] at `now`, the time since the start of the program.
@@ -181,31 +147,6 @@ impl Stats {
             bytes_out: rate(|sample| sample.bytes_out),
         }
     }
-}
-
-impl Totals {
-    fn since(&self, begin: &Self) -> Self {
-        let began = begin.calls.iter().chain(std::iter::repeat(&0));
-        Self {
-            connections: self.connections - begin.connections,
-            rejected: self.rejected - begin.rejected,
-            bytes_in: self.bytes_in - begin.bytes_in,
-            bytes_out: self.bytes_out - begin.bytes_out,
-            hits: self.hits - begin.hits,
-            misses: self.misses - begin.misses,
-            errors: self.errors - begin.errors,
-            expired: self.expired - begin.expired,
-            calls: self.calls.iter().zip(began).map(|(all, begin)| all - begin).collect(),
-        }
-    }
-}
-
-/// The calls by name, without commands never called.
-fn called(
-    names: &[&'static str],
-    calls: impl Iterator<Item = u64>,
-) -> impl Iterator<Item = (&'static str, u64)> {
-    names.iter().copied().zip(calls).filter(|&(_, calls)| calls > 0)
 }
 
 #[cfg(test)]
