@@ -195,20 +195,6 @@ impl Members {
         join_all(present.map(async |(slot, volume)| (slot.id, volume.space().await))).await
     }
 
-    /// The sum of the space on the volumes that answer.
-    ///
-    /// # Errors
-    /// That of a volume, if none answers.
-    pub(crate) async fn space(&self) -> Result<Space> {
-        let spaces = self.spaces().await.into_iter().map(|(_, space)| space);
-        let (answers, failed): (Vec<_>, Vec<_>) = spaces.partition(Result::is_ok);
-        let sum = |of: fn(&Space) -> u64| answers.iter().flatten().map(of).sum();
-        match failed.into_iter().last() {
-            Some(Err(e)) if answers.is_empty() => Err(e),
-            _ => Ok(Space { total: sum(|space| space.total), free: sum(|space| space.free) }),
-        }
-    }
-
     /// What failed on volumes, for a message.
     pub(crate) fn causes(&self, failed: &[(VolumeId, Error)]) -> String {
         let causes = failed.iter().map(|(id, e)| format!("volume {}: {e}", self.label(*id)));

@@ -372,7 +372,7 @@ impl Volume for Spread {
     }
 
     fn space(&self) -> Pending<'_, Space> {
-        Box::pin(async move { self.0.members.space().await })
+        Box::pin(Self::space(self))
     }
 
     /// The mean over the volumes.

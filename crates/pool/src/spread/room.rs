@@ -1,7 +1,7 @@
 //! The space that can still be written on the pool.
 
 use policy::room::writable;
-use volume::Space;
+use volume::{Error, ErrorKind, Result, Space};
 
 use super::Spread;
 
@@ -36,6 +36,20 @@ impl Spread {
             writable: of(|s| s.free),
             volumes: open.len(),
             copies: pool.replication.target,
+        }
+    }
+
+    /// The same for users of the pool as one volume: what they can still write, each copy counted once.
+    ///
+    /// # Errors
+    /// `Unavailable`: no volume takes new objects.
+    pub(super) async fn space(&self) -> Result<Space> {
+        match self.room().await {
+            Room { volumes: 0, .. } => {
+                let what = "no volume of the pool takes new objects: bring one back, or add one";
+                Err(Error::new(ErrorKind::Unavailable, what))
+            }
+            Room { total, writable: free, .. } => Ok(Space { total, free }),
         }
     }
 }
