@@ -34,6 +34,8 @@ pub enum Origin {
     Copy,
     /// The pool copies an object whose users wait at its volume: their waits end with the copy.
     Relief,
+    /// The pool copies an object of which one copy is left: the next loss would lose it.
+    Rebuild,
     /// The pool verifies stored objects.
     Scrub,
     /// The pool reads blocks ahead of requests.
@@ -140,7 +142,7 @@ impl Io {
     pub const fn class(&self) -> Class {
         match (self.step, self.origin) {
             (Step::Log | Step::Manifest, _) | (_, Origin::UserWrite) => Class::Commit,
-            (_, Origin::UserRead | Origin::Relief) => Class::Foreground,
+            (_, Origin::UserRead | Origin::Relief | Origin::Rebuild) => Class::Foreground,
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
             (_, Origin::Merge { space_pressure_percent: 81.. }) => Class::Urgent,
             (
@@ -182,7 +184,7 @@ impl Io {
     }
 
     /// Whether a full queue may refuse this I/O: only the pool's own work, which the pool takes up again later. Relief
-    /// copies exist to drain full queues, so they are never refused. A refused compaction, at any level, would make
+    /// copies exist to drain full queues, so they are never refused, and a rebuild is never put off. A refused compaction, at any level, would make
     /// RocksDB read-only (Calcspar, ATC 2023).
     #[must_use]
     pub const fn refusable(&self) -> bool {

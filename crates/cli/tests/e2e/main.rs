@@ -14,6 +14,7 @@ mod points;
 mod pools;
 mod probe;
 mod serve;
+mod shared;
 mod strangers;
 mod throttled;
 mod top;

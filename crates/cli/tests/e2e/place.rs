@@ -140,7 +140,8 @@ impl Ended {
 pub(crate) struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
-    pub(crate) redis: SocketAddr,
+    /// The listener of Redis clients, if the settings have one.
+    redis: Option<SocketAddr>,
     /// The listener of time series, if the settings have one.
     pub(crate) http: Option<SocketAddr>,
     /// An address, or `unix:` and a path.
@@ -169,13 +170,17 @@ impl Server {
             Some(after[..after.find([',', '\n']).unwrap_or(after.len())].to_owned())
         };
         let endpoint = |endpoint| named(endpoint).expect("the endpoint is named");
-        let redis = endpoint("redis on ").parse().expect("an address");
+        let redis = named("redis on ").map(|endpoint| endpoint.parse().expect("an address"));
         let http = named("series on ").map(|endpoint| endpoint.parse().expect("an address"));
         Ok(Self { child, out, redis, http, admin: endpoint("admin on ") })
     }
 
+    pub(crate) fn redis(&self) -> SocketAddr {
+        self.redis.expect("a listener of Redis clients")
+    }
+
     pub(crate) fn client(&self) -> Client {
-        Client::connect(self.redis)
+        Client::connect(self.redis())
     }
 
     /// Sends a signal by its name.

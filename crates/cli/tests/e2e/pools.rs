@@ -298,7 +298,7 @@ fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
     assert!(tables(&place, "s1") > 0 && tables(&place, "s2") > 0);
 
     // The volume is lost while a writer and a reader work.
-    let address = server.redis;
+    let address = server.redis();
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || store(&mut Client::connect(address), 2));
         let reader = scope.spawn(move || read(&mut Client::connect(address)));

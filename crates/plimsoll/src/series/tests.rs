@@ -10,6 +10,7 @@ use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
 
 use super::*;
+use crate::kv;
 
 fn batch(times: std::ops::Range<i64>) -> Batch {
     let mut batch = Batch::new("db");
@@ -51,6 +52,34 @@ fn what_was_written_and_deleted_is_so_after_a_close_and_after_a_drop() {
     assert_eq!(store.delete(Selector::all("db"), Span { from: 0, to: 90 }).unwrap(), 1);
     drop(store);
     assert_eq!(times(&open(volume())), (90..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_pool_serves_two_stores_and_closes_with_the_last() {
+    let mems = ["a", "b", "c"].map(Mem::new);
+    let open = || {
+        let volume = |mem: &Mem| Volume::other(mem.label(), mem.clone(), Contract::unlimited());
+        let pool = Pool::builder().volumes(mems.iter().map(volume)).copies(2).open().unwrap();
+        let pool = Arc::new(pool);
+        let keys = kv::Store::builder().pool(Arc::clone(&pool)).open().unwrap();
+        (keys, Store::builder().pool(pool).open().unwrap())
+    };
+    let (keys, points) = open();
+    points.create_database(database()).unwrap();
+    points.write(batch(0..100)).unwrap();
+    keys.put("ship", "plimsoll").unwrap();
+    points.close().unwrap();
+    assert_eq!(keys.get("ship").unwrap().as_deref(), Some(&b"plimsoll"[..]), "the pool is open");
+    keys.close().unwrap();
+    let (keys, points) = open();
+    assert_eq!(times(&points), (0..100).collect::<Vec<_>>());
+    keys.close().unwrap();
+    points.write(batch(100..200)).unwrap();
+    points.close().unwrap();
+    let (keys, points) = open();
+    assert_eq!(times(&points), (0..200).collect::<Vec<_>>());
+    assert_eq!(keys.get("ship").unwrap().as_deref(), Some(&b"plimsoll"[..]));
+    assert!(points.pool().is_some() && points.health().is_healthy());
 }
 
 #[test]

@@ -27,7 +27,7 @@ mod view;
 use std::collections::HashMap;
 use std::time::Duration;
 
-pub use self::pace::Pace;
+pub use self::pace::{Pace, Steps};
 pub use self::plan::{Copying, Dropping, InitialReplicas, Plan, Skip, Skipped, Whence, Why};
 use self::view::View;
 use crate::heat::Block;
@@ -276,6 +276,9 @@ const PAYBACK: u32 = 30;
 const FULL: f64 = 0.8;
 /// The part of a volume's line that copies may take: users who wait lose it for some seconds, and gain more.
 const COPY_SHARE: f64 = 0.15;
+/// The part of a volume's line that rebuilds get while users wait: their p99 grows by as much, and the time in which one
+/// loss more would lose data is bounded.
+const REBUILD_SHARE: f64 = 0.1;
 /// Bytes a second that all copies together may move.
 const COPY_BYTES_PER_SEC: f64 = 64.0 * 1024.0 * 1024.0;
 

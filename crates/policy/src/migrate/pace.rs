@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::{COPY_BYTES_PER_SEC, COPY_SHARE, Flight};
+use super::{COPY_BYTES_PER_SEC, COPY_SHARE, Flight, REBUILD_SHARE};
 use crate::heat::Block;
 use crate::placement::VolumeId;
 use crate::time::Instant;
@@ -11,7 +11,7 @@ use crate::time::Instant;
 /// Copies of one volume at a time: each takes memory.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Keeps copies to a twentieth of what is paid for each volume, and all of them together to 64 MiB a second (TANGO). A
+/// Keeps copies to a small part of what is paid for each volume ([`COPY_SHARE`]), and all of them together to 64 MiB a second (TANGO). A
 /// copy runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then
 /// their next copy may begin. It need not wait for the end of the one before: behind users' queues a copy takes long,
 /// but costs no more.
@@ -69,6 +69,33 @@ impl Pace {
     /// Copies that are being made.
     pub fn in_flight(&self) -> impl Iterator<Item = Flight> {
         self.in_flight.iter().copied()
+    }
+}
+
+/// Spaces the I/Os of rebuilds. They run in the users' class, since any other would starve at the line, and get this
+/// part of each volume's line and no more.
+#[derive(Debug, Default)]
+pub struct Steps {
+    next: HashMap<VolumeId, Instant>,
+}
+
+impl Steps {
+    /// When the next I/O on these volumes goes, each given with its line. Users who wait leave it
+    /// [`REBUILD_SHARE`] of the line, others [`COPY_SHARE`].
+    pub fn next(
+        &mut self,
+        volumes: impl IntoIterator<Item = (VolumeId, f64)>,
+        users_wait: bool,
+        now: Instant,
+    ) -> Instant {
+        let volumes: Vec<_> = volumes.into_iter().collect();
+        let share = if users_wait { REBUILD_SHARE } else { COPY_SHARE };
+        let free = volumes.iter().filter_map(|(volume, _)| self.next.get(volume)).max();
+        let at = free.copied().unwrap_or(now).max(now);
+        for (volume, line) in volumes {
+            self.next.insert(volume, at + seconds(1.0 / (line * share)));
+        }
+        at
     }
 }
 

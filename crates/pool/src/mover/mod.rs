@@ -27,25 +27,27 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use policy::migrate::{
-    Copying, Dropping, Flight, Pace, Plan, Planner, Policy, Skip, Snapshot, State, Terms, Volume,
-    Why,
+    Copying, Dropping, Flight, Pace, Plan, Planner, Policy, Skip, Snapshot, State, Steps, Terms,
+    Volume, Why,
 };
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
 use policy::units::Bytes;
-use volume::{Clock, ErrorKind, Result};
+use volume::{Clock, ErrorKind, Result, Volume as _};
 
 pub use self::figures::Figures;
 pub use self::history::GateLoad;
 use self::history::LoadHistory;
 use crate::leaf::ObjectId;
-use crate::spread::{Redundancy, Repaired, Spread};
+use crate::spread::{How, Redundancy, Repaired, Spread};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The longest time between two checks of the replication target, also with rare decisions.
 const MEND_EVERY: Duration = Duration::from_secs(10);
+/// Copies that can wait. Those for heat relieve a saturated volume, and rebuilds end the time in which a loss loses data:
+/// work of class idle would starve there, so both have origins of their own, and [`Pace`] and [`Steps`] limit them.
 const IO: Io = Io::new(Origin::Copy, Step::Data);
 
 /// Copies and drops the tables of a pool. See the [module](self).
@@ -55,6 +57,8 @@ pub struct Mover {
     planner: Planner,
     history: LoadHistory,
     pace: Pace,
+    /// The I/Os of rebuilds.
+    steps: Arc<Mutex<Steps>>,
     /// Copies planned and not begun, the most important first.
     planned: VecDeque<Copying>,
     under_way: FuturesUnordered<UnderWay>,
@@ -95,6 +99,7 @@ impl Mover {
             planner: Planner::new(policy, terms),
             history: LoadHistory::default(),
             pace: Pace::default(),
+            steps: Arc::default(),
             planned: VecDeque::new(),
             under_way: FuturesUnordered::new(),
             dropping: false,
@@ -257,6 +262,11 @@ impl Mover {
             return;
         }
         let pool = self.pool.clone();
+        // Placement chooses where these go: any volume may be one of them.
+        let how = match redundancy.target {
+            2 => self.rebuild(volumes.iter().map(|volume| volume.id).collect()),
+            _ => How::from(IO),
+        };
         self.under_way.push(Box::pin(async move {
             for suspect in suspects {
                 if let Err(e) = pool.distrust_object(suspect, IO).await {
@@ -265,7 +275,7 @@ impl Mover {
             }
             let repaired = match redundancy.target {
                 1 => Repaired::default(),
-                _ => pool.repair_others(&lost, IO).await,
+                _ => pool.repair_others(&lost, &how).await,
             };
             Ended::Others(repaired)
         }));
@@ -342,9 +352,15 @@ impl Mover {
             } else {
                 self.pace.begin(flight, copying.len, |volume| self.history.line(volume), now);
                 let (pool, id) = (self.pool.clone(), ObjectId(copying.object));
+                let how = match copying.why {
+                    Why::Heat => How::from(Io::new(Origin::Relief, Step::Data)),
+                    Why::Repair if self.pool.has_one_copy(id) => {
+                        self.rebuild(vec![copying.from, copying.to])
+                    }
+                    Why::Repair | Why::Drain => How::from(IO),
+                };
                 self.under_way.push(Box::pin(async move {
-                    let io = Io::new(origin(copying.why), Step::Data);
-                    let result = pool.copy(id, copying.to, io).await.map(drop);
+                    let result = pool.copy_by(id, copying.to, &how).await.map(drop);
                     Ended::Copy { copying, began: now, result }
                 }));
             }
@@ -353,6 +369,23 @@ impl Mover {
         let mut figures = self.figures.lock();
         figures.planned = self.planned.len() as u64;
         figures.in_flight = self.pace.in_flight().count() as u64;
+    }
+
+    /// How a copy between these volumes is made of an object that the next loss would lose.
+    fn rebuild(&self, volumes: Vec<VolumeId>) -> How {
+        let lines = volumes.into_iter().map(|volume| (volume, self.history.line(volume)));
+        let lines: Vec<_> = lines.collect();
+        let (steps, clock, pool) = (Arc::clone(&self.steps), self.clock.clone(), self.pool.clone());
+        let wait = move || {
+            let users_wait = !pool.expected_wait().is_zero();
+            let at = steps.lock().next(lines.iter().copied(), users_wait, clock.now());
+            let sleep = clock.sleep_until(at);
+            Box::pin(async move {
+                sleep.await;
+                Ok(())
+            }) as _
+        };
+        How { io: Io::new(Origin::Rebuild, Step::Data), wait: Some(Arc::new(wait)) }
     }
 
     /// Whether a table is leaving now that was not leaving when its copy was planned.
@@ -414,15 +447,6 @@ impl Mover {
 impl Drop for Mover {
     fn drop(&mut self) {
         self.pool.placing().set_initial_replicas(None);
-    }
-}
-
-/// Copies for heat relieve a saturated volume, where work of class idle would starve. So they have their own
-/// origin, and [`Pace`] limits them.
-const fn origin(why: Why) -> Origin {
-    match why {
-        Why::Heat => Origin::Relief,
-        Why::Repair | Why::Drain => Origin::Copy,
     }
 }
 

@@ -23,7 +23,7 @@ use futures_util::{StreamExt, stream};
 use policy::placement::{Candidate, Layout, VolumeId};
 use policy::purpose::Origin;
 use policy::units::KIB;
-use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Result};
+use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Pending, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
@@ -67,6 +67,33 @@ pub struct Copied {
     pub len: u64,
 }
 
+/// How a copy is made.
+#[derive(Clone)]
+pub(crate) struct How {
+    /// The purpose of its I/O.
+    pub(crate) io: Io,
+    /// Called before each piece, which waits for it; `None` where only the gates limit the copy.
+    pub(crate) wait: Option<Arc<PieceWait>>,
+}
+
+pub(crate) type PieceWait = dyn Fn() -> Pending<'static, ()> + Send + Sync;
+
+impl From<Io> for How {
+    fn from(io: Io) -> Self {
+        Self { io, wait: None }
+    }
+}
+
+impl How {
+    /// Waits until the next piece may go.
+    async fn ready(&self) -> Result<()> {
+        match &self.wait {
+            None => Ok(()),
+            Some(wait) => wait().await,
+        }
+    }
+}
+
 /// The checksum of an object's bytes; none if it is unknown.
 type Hashed = Option<u64>;
 
@@ -97,6 +124,14 @@ impl Spread {
         copies.iter().flat_map(|copies| copies.iter().cloned()).collect()
     }
 
+    /// Whether only one copy of the object is on volumes that are here.
+    pub(crate) fn has_one_copy(&self, id: ObjectId) -> bool {
+        let members = &self.0.members;
+        let is_here =
+            |placed: &Placed| placed.layout.volumes().iter().all(|&v| members.volume(v).is_ok());
+        self.copies_of(id).iter().filter(|placed| is_here(placed)).count() < 2
+    }
+
     /// Makes a copy of an object on volume `to`, in the class of `io`. On return the copy is durable, and
     /// reads use it. Dropping the future leaves at most an orphan, which is removed later.
     ///
@@ -105,6 +140,11 @@ impl Spread {
     /// no object goes there. `OutOfSpace`, `Unavailable`, `Busy`: try again, or elsewhere.
     /// `Corrupt`: every copy of the object is damaged.
     pub async fn copy(&self, id: ObjectId, to: VolumeId, io: Io) -> Result<Copied> {
+        self.copy_by(id, to, &How::from(io)).await
+    }
+
+    /// The same, as `how` says.
+    pub(crate) async fn copy_by(&self, id: ObjectId, to: VolumeId, how: &How) -> Result<Copied> {
         let pool = &self.0;
         let slot = pool.members.get(to).filter(|_| !pool.journal.draining().contains(&to));
         let occupied = slot.and_then(|slot| slot.occupy()).ok_or_else(|| {
@@ -112,13 +152,13 @@ impl Spread {
             let what = format!("volume {label} takes no copies: it is being emptied, or not here");
             Error::new(ErrorKind::Invalid, what)
         })?;
-        self.copy_as(id, Layout::Whole { volume: to }, vec![occupied], io).await
+        self.copy_as(id, Layout::Whole { volume: to }, vec![occupied], how).await
     }
 
     /// Makes a further copy of an object where placement chooses.
-    pub(super) async fn copy_anywhere(&self, inode: &Inode, io: Io) -> Result<()> {
+    pub(super) async fn copy_anywhere(&self, inode: &Inode, how: &How) -> Result<()> {
         let Place { flight, occupied } = self.choose_copy(inode).await?;
-        self.copy_as(inode.id, flight.layout().clone(), occupied, io).await?;
+        self.copy_as(inode.id, flight.layout().clone(), occupied, how).await?;
         flight.land();
         Ok(())
     }
@@ -139,7 +179,7 @@ impl Spread {
         id: ObjectId,
         layout: Layout,
         occupied: Vec<Occupied>,
-        io: Io,
+        how: &How,
     ) -> Result<Copied> {
         let pool = &self.0;
         let handle = self.handle(pool.catalog.inode_by_id(id)?);
@@ -159,8 +199,8 @@ impl Spread {
             e.within(format_args!("a copy of {} on volume {label}", inode.name))
         })?;
         let copied = match inode.is_sealed() {
-            true => self.copy_sealed(&handle, &target, io).await,
-            false => self.copy_living(&handle, &target, io).await,
+            true => self.copy_sealed(&handle, &target, how).await,
+            false => self.copy_living(&handle, &target, how).await,
         };
         unrecorded.placed = None;
         // The copy may have been recorded before the error; if not, its leaf objects go now.
@@ -170,16 +210,16 @@ impl Spread {
         Ok(Copied { number, len: copied? })
     }
 
-    async fn copy_sealed(&self, handle: &Handle, target: &NewCopy, io: Io) -> Result<u64> {
+    async fn copy_sealed(&self, handle: &Handle, target: &NewCopy, how: &How) -> Result<u64> {
         let (pool, inode) = (&self.0, handle.inode());
         pool.catalog.must_live(inode.id)?;
         let expected = pool.catalog.checked(inode).map(|checked| checked.checksum);
-        let mut found = self.copy_whole(handle, None, target, io).await?;
+        let mut found = self.copy_whole(handle, None, target, how).await?;
         if found != expected {
             // One of the copies is damaged, and it is unknown which: copy from each one alone.
             for replica in inode.replicas() {
                 tracing::warn!("{}: read again from volume {}", inode.name, replica.labels());
-                found = self.copy_whole(handle, Some(&replica), target, io).await.unwrap_or(None);
+                found = self.copy_whole(handle, Some(&replica), target, how).await.unwrap_or(None);
                 if found == expected {
                     break;
                 }
@@ -192,7 +232,7 @@ impl Spread {
             );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
-        target.sync(io).await?;
+        target.sync(how.io).await?;
         let len = inode.len();
         // Steps 4 and 5.
         let lsn = pool.catalog.add_copy(inode, &target.placed)?;
@@ -206,10 +246,11 @@ impl Spread {
         handle: &Handle,
         from: Option<&Replica>,
         target: &NewCopy,
-        io: Io,
+        how: &How,
     ) -> Result<Hashed> {
-        let len = handle.len();
+        let (len, io) = (handle.len(), how.io);
         let piece = async |at: u64| {
+            how.ready().await?;
             self.0.catalog.must_live(handle.inode().id)?;
             let into = IoBufMut::zeroed(PIECE.min(len - at) as usize);
             let read = match from {
@@ -230,13 +271,13 @@ impl Spread {
     }
 
     /// Copies an object that may be written to meanwhile.
-    async fn copy_living(&self, handle: &Handle, target: &NewCopy, io: Io) -> Result<u64> {
-        let inode = handle.inode();
+    async fn copy_living(&self, handle: &Handle, target: &NewCopy, how: &How) -> Result<u64> {
+        let (inode, io) = (handle.inode(), how.io);
         let mut at = 0;
         inode.write_lock.take_touched();
         for round in 0.. {
             // The next round finds later changes before `at`.
-            at = self.follow(handle, target, at, io).await?;
+            at = self.follow(handle, target, at, how).await?;
             target.sync(io).await?;
             // The most bytes that writers may wait for: twice as many each round, so that it ends.
             let left_max = PIECE << round.min(6);
@@ -251,7 +292,7 @@ impl Spread {
             }
             // Users' writes wait from here on.
             let io = Io::new(Origin::UserWrite, io.step);
-            at = self.follow(handle, target, at, io).await?;
+            at = self.follow(handle, target, at, &How::from(io)).await?;
             target.cut(at).await?;
             target.sync(io).await?;
             // Steps 4 and 5.
@@ -264,8 +305,16 @@ impl Spread {
     }
 
     /// Copies from `at` to the end; returns the end.
-    async fn follow(&self, handle: &Handle, target: &NewCopy, mut at: u64, io: Io) -> Result<u64> {
+    async fn follow(
+        &self,
+        handle: &Handle,
+        target: &NewCopy,
+        mut at: u64,
+        how: &How,
+    ) -> Result<u64> {
+        let io = how.io;
         loop {
+            how.ready().await?;
             self.0.catalog.must_live(handle.inode().id)?;
             let read = handle.read_at(at, IoBufMut::zeroed(PIECE as usize), io).await?;
             if read.is_empty() {

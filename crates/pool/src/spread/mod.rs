@@ -52,6 +52,7 @@ use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Sp
 
 use self::catalog::Catalog;
 pub use self::check::{Finding, Problem, Progress, Report};
+pub(crate) use self::copies::How;
 pub use self::copies::{Copied, ObjectStat};
 pub use self::damage::Damage;
 use self::damage::Damages;

@@ -13,6 +13,7 @@ use policy::placement::VolumeId;
 use volume::{ErrorKind, Io, Name, Result};
 
 use super::Spread;
+use super::copies::How;
 use super::rebalancing::is_plain;
 use crate::leaf::ObjectId;
 use crate::manifest::{Placed, State, Stored};
@@ -161,14 +162,14 @@ impl Spread {
     /// # Errors
     /// None so far: the result lists the objects that still have too few copies.
     pub async fn repair(&self, io: Io, tell: impl FnMut(u64) + Send) -> Result<Repaired> {
-        Ok(self.repair_those(|_| true, &BTreeSet::new(), io, tell).await)
+        Ok(self.repair_those(|_| true, &BTreeSet::new(), &How::from(io), tell).await)
     }
 
     /// The same for the few objects that the planner does not handle: unsealed or striped ones. Copies on the
     /// volumes `gone` do not count either. Drops copies beyond the replication target, which were made while a
     /// volume did not answer.
-    pub(crate) async fn repair_others(&self, gone: &BTreeSet<VolumeId>, io: Io) -> Repaired {
-        let repaired = self.repair_those(|object| !is_plain(object), gone, io, |_| ()).await;
+    pub(crate) async fn repair_others(&self, gone: &BTreeSet<VolumeId>, how: &How) -> Repaired {
+        let repaired = self.repair_those(|object| !is_plain(object), gone, how, |_| ()).await;
         for (id, volume) in self.surplus(gone) {
             if let Err(e) = self.drop_copy(id, volume).await {
                 tracing::debug!("a copy too many stays for now: {e}");
@@ -181,7 +182,7 @@ impl Spread {
         &self,
         which: impl Fn(&Stored) -> bool + Send + Sync,
         gone: &BTreeSet<VolumeId>,
-        io: Io,
+        how: &How,
         mut tell: impl FnMut(u64) + Send,
     ) -> Repaired {
         let pool = &self.0;
@@ -191,7 +192,7 @@ impl Spread {
             after = Some(id);
             let Ok(inode) = pool.catalog.inode_by_id(id) else { continue };
             for _ in 0..lacks {
-                match self.copy_anywhere(&inode, io).await {
+                match self.copy_anywhere(&inode, how).await {
                     Ok(()) => repaired.made += 1,
                     Err(e) if e.kind() == ErrorKind::Gone => break,
                     Err(e) => {

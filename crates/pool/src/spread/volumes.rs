@@ -30,6 +30,7 @@ use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Io, Listed, Name, Result, Volume};
 
 use super::Spread;
+use super::copies::How;
 use crate::header::{self, Found, Header};
 use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::{Record, Stored};
@@ -322,7 +323,7 @@ impl Spread {
             replica.is_here() && replica.layout.volumes().iter().all(|v| !draining.contains(v))
         });
         if stays.count() < pool.replication.target {
-            let made = self.copy_anywhere(&inode, io).await;
+            let made = self.copy_anywhere(&inode, &How::from(io)).await;
             // One copy elsewhere is enough to leave; `repair` makes more.
             if let Err(e) = made
                 && others.iter().all(|replica| !replica.is_here())

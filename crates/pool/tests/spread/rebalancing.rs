@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Counted, Limit};
 use policy::intent::{Family, KeyRange, Kind};
+use policy::latency::Times;
 use policy::migrate::{Policy, Terms, Whence, Why};
 use policy::placement::{Single, VolumeId};
 use policy::purpose::{Class, Origin, Step};
@@ -37,10 +38,16 @@ struct Scene {
     clock: Clock,
     gates: Vec<Arc<Gate<Jitter<Mem>>>>,
     pool: Spread,
+    /// How long users' reads took.
+    took: Mutex<Times>,
 }
 
 impl Scene {
     async fn open(clock: &Clock, mems: Vec<Mem>) -> Self {
+        Self::open_with(clock, mems, 1).await
+    }
+
+    async fn open_with(clock: &Clock, mems: Vec<Mem>, copies: usize) -> Self {
         let limit = Limit { counts: Counted::Ops, rate_per_sec: LINE, depth: LINE };
         let contract = Contract { limits: vec![limit], ..Contract::unlimited() };
         let gate = |mem: &Mem| {
@@ -51,9 +58,9 @@ impl Scene {
         let gates: Vec<_> = mems.iter().map(gate).collect();
         let members = mems.iter().zip(&gates);
         let members = members.map(|(mem, gate)| Member::new(mem.label(), Arc::clone(gate)));
-        let opening = Opening::new(Single).create_if_missing(POOL);
+        let opening = Opening::new(Single).copies(copies).create_if_missing(POOL);
         let pool = Spread::open(members.collect(), opening).await.expect("the pool opens");
-        Self { clock: clock.clone(), gates, pool }
+        Self { clock: clock.clone(), gates, pool, took: Mutex::default() }
     }
 
     /// Tables of a mebibyte, `t0` and so on, each with its own keys.
@@ -99,7 +106,9 @@ impl Scene {
                     (random.random_range(0..handles.len()), random.random_range(0..MIB / 4096))
                 };
                 let into = IoBufMut::zeroed(4096);
+                let began = self.clock.now();
                 handles[table].read_at(page * 4096, into, READ).await.expect("a page");
+                self.took.lock().record(self.clock.now().since(began));
             }
         });
         join_all(readers).await;
@@ -226,6 +235,49 @@ fn becomes_level(leaving: bool) {
         assert!((2..=TABLES * 2).contains(&heat), "{figures:?}");
         assert_eq!(figures.bytes, heat * MIB);
         assert_eq!((figures.times.count(), figures.failed, figures.gone), (heat, 0, 0));
+    });
+}
+
+/// In class idle the copies took a hundred times as long: one operation a second.
+#[test]
+fn lost_copies_are_made_again_at_the_line_and_users_hardly_notice() {
+    const MANY: u64 = 48;
+    let clock = Clock::simulated();
+    clock.run(async {
+        let mems = mems(3);
+        let before = Scene::open(&clock, mems.clone()).await;
+        for number in 0..MANY {
+            before.write_table(&format!("t{number}"), 1, number, Origin::Flush).await;
+        }
+        before.pool.close().await.expect("volumes are well");
+        drop(before);
+        // All tables have one copy, and should have two.
+        let scene = Scene::open_with(&clock, mems, 2).await;
+        let (mover, figures) = scene.mover(Policy::Off);
+        let took = || scene.took.lock().clone();
+        let p99 = |from: &Times| took().since(from).quantile(0.99).expect("there were some");
+        let story = async {
+            clock.sleep(seconds(3)).await;
+            let from = took();
+            clock.sleep(seconds(6)).await;
+            let alone = p99(&from);
+            let (from, began) = (took(), clock.now());
+            let made = || figures.lock().made[Why::Repair as usize];
+            while made() < MANY {
+                clock.sleep(Duration::from_millis(100)).await;
+            }
+            let (lasted, beside) = (clock.now().since(began), p99(&from));
+            assert!(lasted < seconds(15), "{lasted:?}");
+            assert!(beside.as_secs_f64() < 1.2 * alone.as_secs_f64(), "{beside:?}, not {alone:?}");
+            println!("{MANY} tables in {lasted:?}; users' p99 {beside:?}, alone {alone:?}");
+        };
+        let mover = async {
+            clock.sleep(seconds(9)).await;
+            mover.await;
+        };
+        let all = join3(scene.read_tables(MANY), scene.weigh(0), mover);
+        while_told(story, all).await;
+        assert!((0..MANY).all(|number| scene.copies(&format!("t{number}")) == 2));
     });
 }
 

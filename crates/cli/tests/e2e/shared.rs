@@ -1,0 +1,151 @@
+//! A key-value store and a store of time series on one pool that keeps two copies: both survive deaths of the process,
+//! and the loss of a volume; and a program that serves a store of time series alone.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::place::{Place, Server, until};
+use crate::points::ask;
+
+const ROWS: usize = 400;
+
+/// Both stores on volumes of these names, under contracts that limit them.
+fn settings(place: &Place, volumes: &[&str]) -> String {
+    let admin = place.path("admin");
+    let sections: String = volumes
+        .iter()
+        .map(|name| {
+            format!(
+                "[volume.{name}]\npath = \"{name}\"\nsimulate = true\n\
+                 contract = {{ iops = 4000, mib_per_s = 200 }}\n\n"
+            )
+        })
+        .collect();
+    sections
+        + &format!(
+            "[pool.main]\ncopies = 2\nrepair_after = \"0s\"\nvolumes = {volumes:?}\n\n\
+             [admin]\nlisten = \"unix:{}\"\n\n\
+             [kv]\npool = \"main\"\nmemory = \"32MiB\"\nlisten = \"127.0.0.1:0\"\ndurability = \"always\"\n\n\
+             [series]\npool = \"main\"\ndurability = \"always\"\nmemory = \"1MiB\"\n\
+             source_memory = \"1KiB\"\nwal = \"256KiB\"\nage = \"200ms\"\n\n\
+             [http]\nlisten = \"127.0.0.1:0\"\n",
+            admin.display()
+        )
+}
+
+fn write(endpoint: SocketAddr, rows: std::ops::Range<usize>) {
+    for first in rows.step_by(20) {
+        let line = |row: usize| format!("m,s={} f={row}i {}\n", row % 7, row + 1);
+        let lines: String = (first..first + 20).map(line).collect();
+        let answer = ask(endpoint, "POST /write?db=db", "", &lines);
+        assert_eq!(answer.status, 204, "{}", answer.body);
+    }
+}
+
+fn points(endpoint: SocketAddr) -> Option<i64> {
+    let statement = "SELECT+count(f)+FROM+m";
+    let answer = ask(endpoint, &format!("GET /query?db=db&q={statement}"), "", "");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let json: Value = serde_json::from_str(&answer.body).expect("JSON");
+    json["results"][0]["series"][0]["values"][0][1].as_i64()
+}
+
+/// Writes as many rows and keys more, and returns their number.
+fn fill(server: &Server, before: usize) -> usize {
+    let mut client = server.client();
+    write(server.http.expect("a listener"), before..before + ROWS);
+    for key in before..before + ROWS {
+        assert_eq!(client.ask(&format!("set {key} value-{key}")), "+OK");
+    }
+    before + ROWS
+}
+
+fn verify(server: &Server, all: usize) {
+    assert_eq!(points(server.http.expect("a listener")), Some(all as i64));
+    let mut client = server.client();
+    for key in 0..all {
+        assert_eq!(client.ask(&format!("get {key}")), format!("value-{key}"));
+    }
+}
+
+fn run(place: &Place, args: &[&str]) -> String {
+    let ended = place.run(&[args, &["-c", "plimsoll.toml"]].concat());
+    assert!(ended.status.success(), "{args:?}: {}{}", ended.out, ended.err);
+    ended.out
+}
+
+fn health(server: &Server) -> Value {
+    serde_json::from_str(&server.admin("GET /health").1).expect("JSON")
+}
+
+#[test]
+fn two_stores_on_one_pool_lose_nothing_with_a_volume() {
+    let place = Place::new();
+    place.write(&settings(&place, &["a", "b", "c"]));
+    let server = place.serve();
+    let mut all = fill(&server, 0);
+    server.kill();
+    let server = place.serve();
+    verify(&server, all);
+    all = fill(&server, all);
+    server.stop();
+
+    // A volume that both stores use is gone for good.
+    std::fs::remove_dir_all(place.path("b")).expect("it was there");
+    let text = std::fs::read_to_string(place.file()).expect("it is there");
+    place.write(
+        &text.replace("[volume.b]\npath = \"b\"\nsimulate = true", "[volume.b]\npath = \"b\""),
+    );
+    let server = place.serve();
+    let told = health(&server);
+    assert_eq!(told["healthy"], false, "{told}");
+    assert!(told.to_string().contains("volume b is away"), "{told}");
+    verify(&server, all);
+    all = fill(&server, all);
+    let add = ["volume", "add", "d", "--path", "d", "--contract", "unlimited"];
+    run(&place, &[&add[..], &["--set", "simulate=true", "--write"]].concat());
+    run(&place, &["volume", "remove", "b", "--lost", "--write"]);
+    until(|| health(&server)["healthy"] == true);
+    verify(&server, all);
+    server.stop();
+
+    // Every copy was made again: another volume may go.
+    std::fs::remove_dir_all(place.path("a")).expect("it was there");
+    let text = std::fs::read_to_string(place.file()).expect("it is there");
+    place.write(
+        &text.replace("[volume.a]\npath = \"a\"\nsimulate = true", "[volume.a]\npath = \"a\""),
+    );
+    let server = place.serve();
+    verify(&server, all);
+    fill(&server, all);
+    let top = run(&place, &["top", "--once", "--every", "100ms"]);
+    assert!(top.contains("\nc ") && top.contains("\nd "), "{top}");
+    server.stop();
+}
+
+#[test]
+fn a_program_serves_time_series_alone() {
+    let place = Place::new();
+    let volume = "[volume.a]\npath = \"a\"\ncontract = \"unlimited\"\n\n";
+    let endpoints = "[http]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+    for on in ["volumes = [\"a\"]", "pool = \"main\""] {
+        let pool = if on.starts_with("pool") { "[pool.main]\nvolumes = [\"a\"]\n\n" } else { "" };
+        std::fs::remove_dir_all(place.path("a")).expect("it was there");
+        std::fs::create_dir(place.path("a")).expect("room for a directory");
+        place.write(&format!(
+            "{volume}{pool}[series]\n{on}\ndurability = \"always\"\n\n{endpoints}"
+        ));
+        let checked = run(&place, &["check"]);
+        assert!(checked.contains("series: not made yet"), "{checked}");
+        let server = place.serve();
+        write(server.http.expect("a listener"), 0..ROWS);
+        assert_eq!(health(&server)["healthy"], true);
+        assert!(server.admin("GET /metrics").1.contains("plimsoll_series_points_total 400"));
+        server.kill();
+        let server = place.serve();
+        assert_eq!(points(server.http.expect("a listener")), Some(ROWS as i64));
+        server.stop();
+        run(&place, &["check", "--scrub"]);
+    }
+}
