@@ -404,7 +404,7 @@ impl Drop for UnrecordedCopy<'_> {
     }
 }
 
-/// What a volume is told of a further copy of an object.
+/// The intent of a further copy of an object.
 fn intent_of(inode: &Inode) -> Intent {
     let known = match inode.kind {
         Kind::Log => Intent::LOG,

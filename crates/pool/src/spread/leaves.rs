@@ -1,4 +1,4 @@
-//! Leaf objects of a pool: they hold the bytes of copies on the volumes.
+//! Leaf objects on the volumes, which hold the bytes of copies: created all or none, removed now or later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -75,7 +75,7 @@ use crate::members::{Member, MemberSlot, Members};
 
 /// A pool of volumes that spreads whole objects over them. Clones are handles to the same pool.
 #[derive(Clone)]
-pub struct Spread(Arc<Inner>);
+pub struct Spread(Arc<Parts>);
 
 /// Options for opening a pool.
 pub struct Opening {
@@ -98,20 +98,20 @@ pub struct Foreign {
 }
 
 /// The parts of a pool: each owns a state, with its locks. An operation on several parts is a method of [`Spread`].
-struct Inner {
+struct Parts {
     /// The volumes of the pool.
     members: Arc<Members>,
     /// The manifest: edits in memory, then on volumes.
     journal: Arc<Journal>,
-    /// Names and objects: each edit of the manifest that concerns one is made here.
+    /// Names and objects, in the manifest and in memory.
     catalog: Catalog,
     /// Leaf objects on the volumes.
     leaves: Leaves,
-    /// The choice of volumes, by what is known of tables, heat and load.
+    /// The choice of volumes, from tables, heat and load.
     placing: Arc<Placing>,
-    /// The replication target, and what falls short of it.
+    /// The replication target, and its shortfalls.
     replication: Replication,
-    /// Damage that was found.
+    /// Damaged copies found so far.
     damages: Damages,
     /// Names with an owner in this process.
     leases: NameLeases,
@@ -213,7 +213,7 @@ impl Spread {
         let journal = Journal::start(pool, there, first, state, generation, alone, home).await?;
         let journal = Arc::new(journal);
         let placing = Arc::new(journal.look(|state| Placing::new(placement, meta, state)));
-        let inner = Inner {
+        let parts = Parts {
             catalog: Catalog::new(members.clone(), journal.clone(), placing.clone()),
             leaves: Leaves::new(members.clone(), orphans, foreign),
             placing,
@@ -223,9 +223,9 @@ impl Spread {
             members,
             journal,
         };
-        let volumes = inner.members.present().into_iter().map(|(slot, _)| slot.id);
-        join_all(volumes.map(|volume| inner.leaves.remove_orphans(volume))).await;
-        let pool = Self(Arc::new(inner));
+        let volumes = parts.members.present().into_iter().map(|(slot, _)| slot.id);
+        join_all(volumes.map(|volume| parts.leaves.remove_orphans(volume))).await;
+        let pool = Self(Arc::new(parts));
         pool.warn_of_few_volumes();
         pool.align(unequal).await;
         pool.drop_broken(&report).await;

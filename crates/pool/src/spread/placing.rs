@@ -1,4 +1,4 @@
-//! Placement: where new objects and further copies go, by what is known of tables and of the load of each volume.
+//! Chooses volumes for new objects and further copies, from tables and the load of each volume.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -23,7 +23,7 @@ use super::inode::Inode;
 use crate::leaf::{self, ObjectId};
 use crate::manifest::{Copies, State};
 
-/// Chooses places, and knows what the choice needs: tables, weights of volumes, heat.
+/// The placement policy and its input: tables, weights of volumes, heat.
 pub(crate) struct Placing {
     /// The volumes for logs and the manifest.
     meta: Vec<VolumeId>,
@@ -111,12 +111,10 @@ impl Placing {
         let to_the_last = candidates.iter().map(|&c| Candidate { total: 0, ..c });
         let (layout, rate) = chosen.or_else(|| choose(to_the_last.collect()))?;
         let (len, is_flush) = (intent.len.unwrap_or(0), origin == Some(Origin::Flush));
-        let flight =
-            Flight { placing: self, id, layout, len, rate, is_flush, is_copy, landed: false };
-        for (volume, bytes, rate) in flight.parts() {
+        for (volume, bytes, rate) in parts(&layout, len, rate) {
             decider.weights.place(volume, bytes, f64::from(rate));
         }
-        Some(flight)
+        Some(Flight { placing: self, id, layout, len, rate, is_flush, is_copy, landed: false })
     }
 
     /// Records the copies of an object.
@@ -265,6 +263,14 @@ impl Decider {
     }
 }
 
+/// Each volume of a layout, with its bytes and expected reads.
+fn parts(layout: &Layout, len: u64, rate: f32) -> impl Iterator<Item = (VolumeId, u64, f32)> {
+    let (chunks, volumes) = (layout.chunks(), layout.volumes());
+    let rate = rate / volumes.len() as f32;
+    let parts = volumes.iter().enumerate();
+    parts.map(move |(part, &volume)| (volume, chunks.part_len(len, part), rate))
+}
+
 /// The levels of the tables that a new one for `level` replaces, and how.
 fn made_of(origin: Origin, level: u8) -> Option<(RangeInclusive<u8>, Made)> {
     match origin {
@@ -308,21 +314,13 @@ impl Flight<'_> {
     pub(super) fn land(mut self) {
         self.landed = true;
     }
-
-    /// Each of its volumes, with its bytes and expected reads.
-    fn parts(&self) -> impl Iterator<Item = (VolumeId, u64, f32)> {
-        let volumes = self.layout.volumes();
-        let (chunks, rate) = (self.layout.chunks(), self.rate / volumes.len() as f32);
-        let parts = volumes.iter().enumerate();
-        parts.map(move |(part, &volume)| (volume, chunks.part_len(self.len, part), rate))
-    }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         {
             let weights = &mut self.placing.decider.lock().weights;
-            for (volume, bytes, rate) in self.parts() {
+            for (volume, bytes, rate) in parts(&self.layout, self.len, self.rate) {
                 weights.settle(volume, bytes, f64::from(rate), self.landed);
                 if self.is_flush {
                     weights.count_flush(volume, bytes.div_ceil(OP_BYTES_MAX));
@@ -334,7 +332,7 @@ impl Drop for Flight<'_> {
                 self.placing.forget_table(self.id);
             }
         } else if self.rate > 0.0 {
-            for (volume, bytes, rate) in self.parts() {
+            for (volume, bytes, rate) in parts(&self.layout, self.len, self.rate) {
                 self.placing.heats.begin(volume, self.id, bytes, rate);
             }
         }

@@ -1,4 +1,4 @@
-//! What rebalancing needs of a pool: the calls of its mover, and the missing initial replicas of streamed tables.
+//! The calls of a pool's mover, among them for missing initial replicas of streamed tables.
 //!
 //! A table that is written whole gets the initial replicas for its heat while its bytes are in memory. A
 //! streamed one has neither known keys nor all bytes when it is placed. So its heat is estimated when it is
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use policy::migrate::{Copying, Why};
 use policy::placement::{Layout, VolumeId};
+use volume::Result;
 
 use super::Spread;
 use super::create::Place;
@@ -17,12 +18,12 @@ use crate::leaf::{Kind, ObjectId};
 use crate::manifest::{Placed, Stored};
 
 impl Spread {
-    /// The part that places.
+    /// Its placement.
     pub(crate) fn placing(&self) -> &Placing {
         &self.0.placing
     }
 
-    /// What the replication target lacks.
+    /// Its replication target, and shortfalls.
     pub(crate) fn replication(&self) -> &Replication {
         &self.0.replication
     }
@@ -33,10 +34,7 @@ impl Spread {
     }
 
     /// Moves the manifest off volumes that do not answer.
-    pub(crate) async fn keep_manifest_from(
-        &self,
-        silent: &BTreeSet<VolumeId>,
-    ) -> volume::Result<()> {
+    pub(crate) async fn keep_manifest_from(&self, silent: &BTreeSet<VolumeId>) -> Result<()> {
         self.0.journal.avoid(silent).await
     }
 

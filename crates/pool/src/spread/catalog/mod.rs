@@ -1,8 +1,8 @@
-//! Names and objects of a pool: what its manifest lists, and what memory holds beside it.
+//! Names and objects of a pool: those of the manifest, uncommitted ones, inodes, and pending unlinks.
 //!
-//! An edit of the manifest and the change in memory that belongs to it are one step under the lock of the table.
-//! That lock is taken after an object's own (`resizing`, `write_lock`) and before those of the manifest's state, of
-//! placement and of an object's copies. It is never held across an await.
+//! An edit of the manifest and its change in memory are one step under the lock of the table. That lock comes after an
+//! object's `resizing` and `write_lock`, and before those of the manifest's state, of placement and of an object's
+//! copies. No task holds it across an await.
 
 mod edits;
 mod names;
@@ -31,7 +31,7 @@ const CONDEMNED_MAX: usize = 64;
 pub(super) struct Catalog {
     members: Arc<Members>,
     journal: Arc<Journal>,
-    /// Learns where tables are, under the lock of the table.
+    /// Told of every change of places while `table` is locked.
     placing: Arc<Placing>,
     table: Mutex<Table>,
 }

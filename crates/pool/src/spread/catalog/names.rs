@@ -1,4 +1,4 @@
-//! Names: an object gets its first, and changes of names are made all or none.
+//! Names of objects: the first one of an object, and atomic changes of several.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::leaf::{Kind, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Dead, Record, State};
 
-/// What came of changes of names.
+/// The outcome of a change of names.
 pub(crate) enum Changed {
-    /// They are made: the edit to wait for.
+    /// The change is made: the edit to wait for.
     Recorded(Lsn),
     /// Nothing is changed yet: this object must be synced before.
     Unsynced(Name),
