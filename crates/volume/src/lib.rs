@@ -10,6 +10,7 @@ pub mod clock;
 pub mod conformance;
 pub mod dir;
 mod error;
+mod forward;
 mod health;
 pub mod io_pool;
 pub mod layer;
@@ -86,28 +87,14 @@ pub trait Volume: Send + Sync {
 /// A shared volume is a volume, so that a layer can wrap a volume that others hold too.
 #[deny(clippy::missing_trait_methods)]
 impl<V: Volume + ?Sized> Volume for Arc<V> {
-    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
-        (**self).create(name, intent)
-    }
-
-    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
-        (**self).open(name)
-    }
-
-    fn remove(&self, name: &Name) -> Pending<'_, ()> {
-        (**self).remove(name)
-    }
-
-    fn list(&self) -> Pending<'_, Vec<Listed>> {
-        (**self).list()
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        (**self).space()
-    }
-
-    fn expected_wait(&self) -> Duration {
-        (**self).expected_wait()
+    crate::forward! {
+        self => **self;
+        fn create(name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>>;
+        fn open(name: &Name) -> Pending<'_, Arc<dyn Object>>;
+        fn remove(name: &Name) -> Pending<'_, ()>;
+        fn list() -> Pending<'_, Vec<Listed>>;
+        fn space() -> Pending<'_, Space>;
+        fn expected_wait() -> Duration;
     }
 }
 

@@ -281,14 +281,6 @@ impl Object for GatedObject {
         Ok(())
     }
 
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             self.admission.check_open()?;
@@ -309,6 +301,12 @@ impl Object for GatedObject {
                 Some(unsynced) => self.sync_log(unsynced, io).await,
             }
         })
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn len() -> u64;
+        fn is_empty() -> bool;
     }
 }
 

@@ -240,10 +240,6 @@ impl Volume for Reserve {
         })
     }
 
-    fn remove(&self, name: &Name) -> Pending<'_, ()> {
-        self.0.inner.remove(name)
-    }
-
     fn list(&self) -> Pending<'_, Vec<Listed>> {
         Box::pin(async move {
             let mut listed = self.0.inner.list().await?;
@@ -263,8 +259,10 @@ impl Volume for Reserve {
         })
     }
 
-    fn expected_wait(&self) -> Duration {
-        self.0.inner.expected_wait()
+    crate::forward! {
+        self => self.0.inner;
+        fn remove(name: &Name) -> Pending<'_, ()>;
+        fn expected_wait() -> Duration;
     }
 }
 
@@ -275,10 +273,6 @@ struct Kept {
 
 #[deny(clippy::missing_trait_methods)]
 impl Object for Kept {
-    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
-        self.inner.read_at(offset, into, io)
-    }
-
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
             let written = self.inner.write_at(offset, data.clone(), io).await;
@@ -295,10 +289,6 @@ impl Object for Kept {
         })
     }
 
-    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        self.inner.blocking_read_at(offset, into, io)
-    }
-
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
         match self.inner.blocking_write_at(offset, data, io) {
             // The second attempt finds the volume full again, and then removes pieces.
@@ -309,20 +299,17 @@ impl Object for Kept {
         }
     }
 
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(self.shared.with_room(move || self.inner.set_len(len)))
     }
 
-    fn sync(&self, io: Io) -> Pending<'_, ()> {
-        self.inner.sync(io)
+    crate::forward! {
+        self => self.inner;
+        fn read_at(offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut>;
+        fn blocking_read_at(offset: u64, into: &mut [u8], io: Io) -> Result<usize>;
+        fn len() -> u64;
+        fn is_empty() -> bool;
+        fn sync(io: Io) -> Pending<'_, ()>;
     }
 }
 
@@ -378,10 +365,6 @@ mod tests {
             self.mem.create(name, intent)
         }
 
-        fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
-            self.mem.open(name)
-        }
-
         fn remove(&self, name: &Name) -> Pending<'_, ()> {
             let name = name.clone();
             Box::pin(async move {
@@ -390,16 +373,12 @@ mod tests {
             })
         }
 
-        fn list(&self) -> Pending<'_, Vec<Listed>> {
-            self.mem.list()
-        }
-
-        fn space(&self) -> Pending<'_, Space> {
-            self.mem.space()
-        }
-
-        fn expected_wait(&self) -> Duration {
-            self.mem.expected_wait()
+        crate::forward! {
+            self => self.mem;
+            fn open(name: &Name) -> Pending<'_, Arc<dyn Object>>;
+            fn list() -> Pending<'_, Vec<Listed>>;
+            fn space() -> Pending<'_, Space>;
+            fn expected_wait() -> Duration;
         }
     }
 

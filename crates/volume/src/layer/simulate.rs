@@ -238,16 +238,11 @@ impl<V: Volume> Volume for Simulate<V> {
         })
     }
 
-    fn list(&self) -> Pending<'_, Vec<Listed>> {
-        self.inner.list()
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.inner.space()
-    }
-
-    fn expected_wait(&self) -> Duration {
-        self.inner.expected_wait()
+    crate::forward! {
+        self => self.inner;
+        fn list() -> Pending<'_, Vec<Listed>>;
+        fn space() -> Pending<'_, Space>;
+        fn expected_wait() -> Duration;
     }
 }
 
@@ -296,18 +291,6 @@ impl Object for Simulated {
         crate::blocking::write_at(self, offset, data, io)
     }
 
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
-    fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        self.inner.set_len(len)
-    }
-
     fn sync(&self, io: Io) -> Pending<'_, ()> {
         let dirty = std::mem::take(&mut self.extent.lock().dirty);
         if dirty.is_empty() {
@@ -320,6 +303,13 @@ impl Object for Simulated {
             self.device.clock.sleep_until(at).await;
             synced
         })
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn len() -> u64;
+        fn is_empty() -> bool;
+        fn set_len(len: u64) -> Pending<'_, ()>;
     }
 }
 

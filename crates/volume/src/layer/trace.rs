@@ -214,14 +214,6 @@ impl Object for TraceObject {
         crate::blocking::write_at(self, offset, data, io)
     }
 
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             let open = self.pen.begin(Call::set_len(&self.name, len));
@@ -234,6 +226,12 @@ impl Object for TraceObject {
             let open = self.pen.begin(Call::sync(&self.name, io));
             open.end(self.inner.sync(io).await)
         })
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn len() -> u64;
+        fn is_empty() -> bool;
     }
 }
 

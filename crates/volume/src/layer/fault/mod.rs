@@ -189,14 +189,6 @@ impl Object for FaultObject {
         crate::blocking::write_at(self, offset, data, io)
     }
 
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             let verdict = self.begin_change(&Call::set_len(&self.name, len)).await?;
@@ -216,6 +208,12 @@ impl Object for FaultObject {
             }
             synced
         })
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn len() -> u64;
+        fn is_empty() -> bool;
     }
 }
 

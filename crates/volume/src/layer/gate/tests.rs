@@ -107,20 +107,15 @@ impl Volume for Device {
         })
     }
 
-    fn remove(&self, name: &Name) -> Pending<'_, ()> {
-        self.mem.remove(name)
-    }
-
-    fn list(&self) -> Pending<'_, Vec<Listed>> {
-        self.mem.list()
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.mem.space()
-    }
-
     fn expected_wait(&self) -> Duration {
         Duration::ZERO
+    }
+
+    crate::forward! {
+        self => self.mem;
+        fn remove(name: &Name) -> Pending<'_, ()>;
+        fn list() -> Pending<'_, Vec<Listed>>;
+        fn space() -> Pending<'_, Space>;
     }
 }
 
@@ -158,24 +153,19 @@ impl Object for DeviceObject {
         blocking::write_at(self, offset, data, io)
     }
 
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
-    fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        self.inner.set_len(len)
-    }
-
     fn sync(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
             self.device.note("sync", 0, 0);
             self.device.clock.sleep(self.device.latency).await;
             self.inner.sync(io).await
         })
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn len() -> u64;
+        fn is_empty() -> bool;
+        fn set_len(len: u64) -> Pending<'_, ()>;
     }
 }
 

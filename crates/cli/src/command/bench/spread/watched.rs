@@ -44,20 +44,12 @@ impl Volume for Watched {
         Box::pin(async move { Ok(self.object(opened.await?)) })
     }
 
-    fn remove(&self, name: &Name) -> Pending<'_, ()> {
-        self.inner.remove(name)
-    }
-
-    fn list(&self) -> Pending<'_, Vec<Listed>> {
-        self.inner.list()
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.inner.space()
-    }
-
-    fn expected_wait(&self) -> Duration {
-        self.inner.expected_wait()
+    volume::forward! {
+        self => self.inner;
+        fn remove(name: &Name) -> Pending<'_, ()>;
+        fn list() -> Pending<'_, Vec<Listed>>;
+        fn space() -> Pending<'_, Space>;
+        fn expected_wait() -> Duration;
     }
 }
 
@@ -94,20 +86,12 @@ impl Object for WatchedObject {
         self.inner.blocking_write_at(offset, data, io)
     }
 
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
-    fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        self.inner.set_len(len)
-    }
-
-    fn sync(&self, io: Io) -> Pending<'_, ()> {
-        self.inner.sync(io)
+    volume::forward! {
+        self => self.inner;
+        fn len() -> u64;
+        fn is_empty() -> bool;
+        fn set_len(len: u64) -> Pending<'_, ()>;
+        fn sync(io: Io) -> Pending<'_, ()>;
     }
 }
 
