@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pool::Member;
 use pool::spread::Spread;
 use volume::conformance::{self, Blocking};
 use volume::task::block_on;
@@ -22,5 +23,22 @@ fn conforms_with_every_placement() {
                 Box::new(Blocking::reopening(open))
             });
         }
+    }
+}
+
+#[test]
+fn conforms_over_pools() {
+    for placement in PLACEMENTS {
+        conformance::run(|| {
+            let volumes = [mems(3), mems(2)];
+            let open = move || {
+                let pools = volumes.iter().enumerate().map(|(at, volumes)| {
+                    let pool = block_on(Spread::open(members(volumes), opening(placement)));
+                    Member::new(format!("pool {at}"), pool.unwrap())
+                });
+                Arc::new(block_on(Spread::open(pools.collect(), opening(placement))).unwrap()) as _
+            };
+            Box::new(Blocking::reopening(open))
+        });
     }
 }
