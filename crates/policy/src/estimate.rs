@@ -45,8 +45,9 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 /// An interval with fewer I/Os says nothing.
 const ANSWERED_MIN: u64 = 16;
 
-/// A volume that did this part of its contract is at its rate, and bursts stall there if this part of its I/Os is late.
-const AT_RATE: f64 = 0.95;
+/// A volume that did this part of its contract is at its rate, and bursts stall there if this part of its I/Os is late,
+/// in that interval or in the next: while it stalls, callers that wait ask for less.
+const AT_RATE: f64 = 0.9;
 const STALLED: f64 = 0.09;
 
 /// A share is too large after so long a slow time. Shorter after a raise, because the share is known to have been too
@@ -82,10 +83,8 @@ const DEPTH_FIRST: f64 = 0.1;
 const DEPTH_MIN: f64 = 0.02;
 const DEPTH_RAISE: f64 = 2.0;
 
-/// An interval that spends this part of the depth beyond the rate tests it. A depth of so few seconds is tested by any
-/// load: an interval cannot tell such bursts from its mean.
+/// An interval that spends this part of the depth beyond the rate tests it. What is late may show in the next.
 const DEPTH_TEST: f64 = 0.5;
-const DEPTH_SHORT: f64 = 0.125;
 
 /// How long a depth is kept before it is raised: bursts test it.
 const DEPTH_HOLD: Duration = Duration::from_secs(30);
@@ -211,6 +210,8 @@ pub struct Estimate {
     /// The rate is being raised since then.
     raised_since: Option<Instant>,
     episode: Option<Episode>,
+    /// Whether the last interval was at the contract's rate.
+    was_at_rate: bool,
     /// How often the volume was slow although it did all that was asked of it.
     strikes: u32,
     /// Lowering did not help: the slowness has another cause.
@@ -245,6 +246,8 @@ struct Depth {
     bad_until: Instant,
     bad_for: Duration,
     hold_until: Instant,
+    /// The last interval tested it.
+    is_in_test: bool,
     /// A burst of it was answered in time.
     is_tested: bool,
     /// Slowness until then is still that of the last burst.
@@ -267,6 +270,7 @@ impl Depth {
             bad_until: Instant::ZERO,
             bad_for: BAD_MIN,
             hold_until: Instant::ZERO,
+            is_in_test: false,
             is_tested: false,
             again_until: Instant::ZERO,
         }
@@ -283,7 +287,7 @@ impl Depth {
         self.part = if again { least } else { (self.part / 4.0).max(least) };
         self.again_until = now + HOLD_MIN;
         self.hold_until = now + DEPTH_HOLD;
-        self.is_tested = false;
+        (self.is_in_test, self.is_tested) = (false, false);
     }
 
     /// Tries for more once bursts went well, unless that was too much not long ago. Whether it changed.
@@ -295,7 +299,7 @@ impl Depth {
         }
         self.part = next;
         self.hold_until = now + DEPTH_HOLD;
-        self.is_tested = false;
+        (self.is_in_test, self.is_tested) = (false, false);
         true
     }
 }
@@ -304,7 +308,9 @@ impl Depth {
 struct Interval {
     /// Whether it was slow; `None` with too few I/Os to tell.
     slow: Option<bool>,
-    /// Whether it was at its rate, and a few I/Os took long.
+    /// Whether a few I/Os took long.
+    has_late: bool,
+    /// Whether this was so at its rate.
     stalls: bool,
     /// The part of the contract that was spent.
     spent: f64,
@@ -331,6 +337,7 @@ impl Estimate {
             good: 1.0,
             raised_since: None,
             episode: None,
+            was_at_rate: false,
             strikes: 0,
             gave_up: false,
         }
@@ -448,9 +455,9 @@ impl Estimate {
             let queue = interval.queue.min(QUEUE_MAX);
             return Some(Advice::Lower { part: self.part(), queue });
         }
+        self.depth.is_tested |= self.depth.is_in_test && !interval.has_late;
         let burst = (interval.spent - share.rho()) * passed.as_secs_f64();
-        let saved = self.saved_up(share);
-        self.depth.is_tested |= burst >= DEPTH_TEST * saved || saved < DEPTH_SHORT;
+        self.depth.is_in_test = burst >= DEPTH_TEST * self.saved_up(share);
         self.depth.raise(now).then(|| Advice::Use(self.part()))
     }
 
@@ -461,14 +468,17 @@ impl Estimate {
         let (answered, late) = self.usual.compare(&answers, ops / passed.as_secs_f64().max(1e-9));
         let slow = (answered >= ANSWERED_MIN).then_some(late * 4 > answered);
         let spent = self.part_spent(seen, passed);
-        let stalls = slow.is_some() && late as f64 > STALLED * answered as f64 && spent >= AT_RATE;
+        let has_late = slow.is_some() && late as f64 > STALLED * answered as f64;
+        let is_at_rate = spent >= AT_RATE;
+        let stalls = has_late && (is_at_rate || self.was_at_rate);
+        self.was_at_rate = is_at_rate;
         if slow != Some(true) && !stalls {
             self.usual.learn(&answers);
         }
         let mut all = Times::default();
         answers.iter().for_each(|times| all.add(times));
         let queue = all.quantile(0.9).unwrap_or_default();
-        Interval { slow, stalls, spent, queue }
+        Interval { slow, has_late, stalls, spent, queue }
     }
 
     /// The seconds of tokens that the gate saves up at most.
