@@ -85,6 +85,9 @@ const DEPTH_RAISE: f64 = 2.0;
 
 /// An interval that spends this part of the depth beyond the rate tests it. What is late may show in the next.
 const DEPTH_TEST: f64 = 0.5;
+/// Up to so many seconds the depth is raised without a test: no known provider saves up less, and under a load that
+/// never ends an interval cannot tell such short bursts from its mean.
+const DEPTH_SAFE: f64 = 0.1;
 
 /// How long a depth is kept before it is raised: bursts test it.
 const DEPTH_HOLD: Duration = Duration::from_secs(30);
@@ -457,7 +460,8 @@ impl Estimate {
         }
         self.depth.is_tested |= self.depth.is_in_test && !interval.has_late;
         let burst = (interval.spent - share.rho()) * passed.as_secs_f64();
-        self.depth.is_in_test = burst >= DEPTH_TEST * self.saved_up(share);
+        let saved = self.saved_up(share);
+        self.depth.is_in_test = burst >= DEPTH_TEST * saved || DEPTH_RAISE * saved <= DEPTH_SAFE;
         self.depth.raise(now).then(|| Advice::Use(self.part()))
     }
 
