@@ -136,7 +136,16 @@ impl Settings {
         let admin = admin.map(|section| Admin::read(&section));
         volume::check_apart(root, &volumes);
         pool::check_apart(root, &pools);
+        let on_pool = kv.iter().flatten().map(|kv| &kv.pool).next();
+        let (on_pool, own) = match series.iter().flatten().map(|series| &series.on).next() {
+            Some(On::Pool(name)) => (on_pool.or(Some(name)), 0),
+            Some(On::Volumes(names)) => (on_pool, names.len()),
+            None => (on_pool, 0),
+        };
+        let pool = pools.iter().find(|pool| Some(&pool.name) == on_pool);
+        let in_use = own + pool.map_or(0, |pool| pool.volumes.len());
         let instance = root.optional_section("instance", instance::KEYS);
+        let instance = instance.map(|section| Instance::read(&section, in_use.max(1) as u64));
         let series = match series {
             None => None,
             Some(series) => Some((series?, http.unwrap_or_default())),
@@ -149,12 +158,8 @@ impl Settings {
             None => None,
             Some(mqtt) => Some(mqtt?),
         };
-        let mut settings =
-            Self { volumes, instance: Instance::default(), pools, kv, series, mqtt, admin };
-        if let Some(section) = instance {
-            settings.instance = Instance::read(&section, settings.in_use().count().max(1) as u64);
-        }
-        Some(settings)
+        let instance = instance.unwrap_or_default();
+        Some(Self { volumes, instance, pools, kv, series, mqtt, admin })
     }
 
     /// Adds a volume, also to the pool in use.

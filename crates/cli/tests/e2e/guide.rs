@@ -4,20 +4,21 @@
 use crate::markdown::{blocks, files, of};
 use crate::place::{Place, Server};
 
-/// The first settings of the guide of time series, with volumes and ports of this test.
+/// The settings of the guide of time series for two stores on a pool, with volumes and ports of this test.
 fn place() -> Place {
     let place = Place::new();
     let guide = files().into_iter().find(|file| file.ends_with("series.md")).expect("the guide");
-    let first = of(&guide).into_iter().find(|block| block.info == ["toml", "complete"]);
-    let text = first.expect("settings").text;
     let kv = "[kv]\npool = \"main\"\n";
-    assert!(text.contains(kv) && text.contains("/mnt/series") && text.contains("127.0.0.1:8086"));
+    let both = of(&guide).into_iter().find(|block| {
+        let has = |text| block.text.contains(text);
+        block.info == ["toml", "complete"] && has(kv) && has("[series]\npool = \"main\"\n")
+    });
+    let text = both.expect("settings").text;
     let text = text
-        .replace("/mnt/series", "b")
-        .replace("/mnt/kv", "a")
-        .replace("127.0.0.1:8086", "127.0.0.1:0")
+        .replace("/mnt/", "")
         .replace(kv, &format!("{kv}memory = \"32MiB\"\nlisten = \"127.0.0.1:0\"\n"));
-    place.write(&format!("{text}\n[admin]\nlisten = \"127.0.0.1:0\"\n"));
+    let listen = "listen = \"127.0.0.1:0\"\n";
+    place.write(&format!("{text}\n[http]\n{listen}\n[admin]\n{listen}"));
     place
 }
 

@@ -61,7 +61,7 @@ pub(super) fn check(
     let On::Volumes(names) = &series.on else {
         let store = match is_pool_made {
             true => check_on_pool(settings, &series.options.name, scrub, say)?,
-            false => None,
+            false => not_made(say),
         };
         return Ok((Vec::new(), store));
     };
@@ -76,6 +76,11 @@ pub(super) fn check(
     let members: Members = devices.here().iter().map(member).collect();
     let store = inspect_if_made(&members, &series.options.name, scrub, say)?;
     Ok((found, store))
+}
+
+fn not_made(say: &dyn Fn(String)) -> Option<Found> {
+    say("series: not made yet; `plimsoll serve` makes it".into());
+    None
 }
 
 /// The contents of the store on the pool of the settings, which is opened for it.
@@ -101,8 +106,7 @@ fn inspect_if_made(
     say: &dyn Fn(String),
 ) -> anyhow::Result<Option<Found>> {
     if !block_on(store::stores_on(members)).context("series")?.contains(name) {
-        say("series: not made yet; `plimsoll serve` makes it".into());
-        return Ok(None);
+        return Ok(not_made(say));
     }
     Ok(Some(inspect(members, name, scrub, say).context("series")?))
 }
