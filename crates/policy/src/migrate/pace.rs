@@ -11,7 +11,7 @@ use crate::time::Instant;
 /// Copies of one volume at a time: each takes memory.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Keeps copies to a small part of what is paid for each volume ([`COPY_SHARE`]), and all of them together to 64 MiB a second (TANGO). A
+/// Keeps copies to a small part of what is paid for each volume (`COPY_SHARE`), and all of them together to 64 MiB a second (TANGO). A
 /// copy runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then
 /// their next copy may begin. It need not wait for the end of the one before: behind users' queues a copy takes long,
 /// but costs no more.
@@ -81,7 +81,7 @@ pub struct Steps {
 
 impl Steps {
     /// When the next I/O on these volumes goes, each given with its line. Users who wait leave it
-    /// [`REBUILD_SHARE`] of the line, others [`COPY_SHARE`].
+    /// `REBUILD_SHARE` of the line, others `COPY_SHARE`.
     pub fn next(
         &mut self,
         volumes: impl IntoIterator<Item = (VolumeId, f64)>,
