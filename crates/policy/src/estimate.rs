@@ -279,11 +279,12 @@ impl Depth {
         }
     }
 
-    /// The volume is slow: uses a quarter, or only the `least` part where it was lowered just before.
-    fn lower(&mut self, least: f64, now: Instant) {
+    /// The volume is slow: uses a quarter, or only the `least` part where it was lowered just before. A depth of so few
+    /// `seconds` as every provider saves up was not too much: the slowness has another cause.
+    fn lower(&mut self, least: f64, seconds: f64, now: Instant) {
         // Nothing in between but the last queue: what was lowered just now was not enough.
         let again = now < self.again_until;
-        if !again {
+        if !again && seconds > DEPTH_SAFE {
             (self.bad, self.bad_until) = (self.part, now + self.bad_for);
             self.bad_for = (2 * self.bad_for).min(BAD_MAX);
         }
@@ -394,7 +395,9 @@ impl Estimate {
             () if self.gave_up => Finding::SlowOtherwise,
             () if self.rate < 1.0 => Finding::GivesLess,
             () if self.depth.part >= 1.0 => Finding::GivesAll,
-            () if self.depth.bad.is_finite() => Finding::BurstsQueue,
+            () if self.depth.bad.is_finite() || self.depth.part < DEPTH_FIRST => {
+                Finding::BurstsQueue
+            }
             () => Finding::TriesDepth,
         }
     }
@@ -454,7 +457,7 @@ impl Estimate {
         let assumes_credits = credits.is_some_and(|part| part > 0.0);
         let least = self.least_depth(share);
         if interval.stalls && !assumes_credits && self.depth.part > least {
-            self.depth.lower(least, now);
+            self.depth.lower(least, self.saved_up(share), now);
             let queue = interval.queue.min(QUEUE_MAX);
             return Some(Advice::Lower { part: self.part(), queue });
         }
@@ -529,7 +532,7 @@ impl Estimate {
         }
         let least = self.least_depth(share);
         if self.rate >= 1.0 && self.depth.part > least {
-            self.depth.lower(least, now);
+            self.depth.lower(least, self.saved_up(share), now);
             (self.slow_for, self.slow) = (Duration::ZERO, Slow::default());
             return Some(Advice::Lower { part: self.part(), queue });
         }
