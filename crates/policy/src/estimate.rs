@@ -85,7 +85,7 @@ const DEPTH_RAISE: f64 = 2.0;
 
 /// An interval that spends this part of the depth beyond the rate tests it. What is late may show in the next.
 const DEPTH_TEST: f64 = 0.5;
-/// Up to so many seconds the depth is raised without a test: no known provider saves up less, and under a load that
+/// Up to this many seconds the depth is raised without a test: no known provider saves up less, and under a load that
 /// never ends an interval cannot tell such short bursts from its mean.
 const DEPTH_SAFE: f64 = 0.1;
 
@@ -279,7 +279,7 @@ impl Depth {
         }
     }
 
-    /// The volume is slow: uses a quarter, or only the `least` part where it was lowered just before. A depth of so few
+    /// The volume is slow: uses a quarter, or only the `least` part where it was lowered just before. A depth of as few
     /// `seconds` as every provider saves up was not too much: the slowness has another cause.
     fn lower(&mut self, least: f64, seconds: f64, now: Instant) {
         // Nothing in between but the last queue: what was lowered just now was not enough.

@@ -13,7 +13,7 @@ use crate::volumes::Devices;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What gates learned of their volumes is written after so many looks: once a minute.
+/// Looks between two writes of what the gates learned: once a minute.
 const LEARNED_EVERY: u32 = 60;
 
 /// The thread. Dropping this ends it.
