@@ -106,10 +106,10 @@ fn tokens_are_what_the_kernel_counts() {
     };
     let Some((ours, counted)) = audit(test, "everysec", both) else { return };
     assert!(ours > 5_000.0, "the load is too small to tell: {ours} tokens");
-    // The kernel also counts what the file system writes at other times. Never fewer: no I/O of ours is without a token,
-    // and none is served by the page cache.
+    // The kernel also counts what the file system writes at other times. More tokens than I/Os: logs and tables that are
+    // synced together share the journal's writes (1.03 where all is writes). The page cache would show as far more.
     let ratio = ours / counted;
-    assert!((0.9..=1.0).contains(&ratio), "{ours} tokens, {counted} I/Os: {ratio}");
+    assert!((0.9..=1.05).contains(&ratio), "{ours} tokens, {counted} I/Os: {ratio}");
 }
 
 /// Each sync of a log is one write of data and, on ext4, two of its journal: tokens were a third of the I/Os.
