@@ -1,16 +1,15 @@
-# The verbs of the project. `make` alone lists them.
+# The verbs of the project. `make` alone lists them, with their times on two cores.
 
 CARGO   ?= cargo
 TOOLS   := $(HOME)/.cache/plimsoll/tools
 VENV    := target/venv
-# One selection everywhere: another one resolves other features and compiles RocksDB again (docs/adr/0001).
-ALL     := --release --locked --workspace
+# One selection everywhere: another one resolves other features and compiles shared dependencies again.
+ALL     := --locked --workspace
 # Packages that do not link RocksDB have benches of their own.
 CRITERION := $(addprefix -p plimsoll-,engine policy pool serve volume)
-
 export PATH := $(TOOLS)/bin:$(PATH)
 
-.PHONY: help setup build demo test check bench install clean
+.PHONY: help setup rocksdb build demo test check bench install clean
 
 help: ## List these verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,20 +17,28 @@ help: ## List these verbs
 setup: ## Look for what the build needs and install it, or print the line that does
 	@dev/setup
 
-build: setup ## Build everything, RocksDB included
-	$(CARGO) build $(ALL)
+rocksdb: setup ## Compile RocksDB once for this machine; all clones and profiles share it (@R@)
+	@dev/rocksdb
+
+build: rocksdb ## Build the program as it ships (@B@)
+	$(CARGO) build --release $(ALL)
 
 demo: build ## Plain RocksDB beside Plimsoll at the line, then serve it (ARGS=--once ends by itself)
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
 
-test: setup $(VENV)/.ready ## Every test, with real clients
+test: rocksdb $(VENV)/.ready ## Every test, with real clients (@T@)
 	$(CARGO) test $(ALL)
-	PLIMSOLL=$$(dev/target-dir)/release/plimsoll $(VENV)/bin/python -m pytest -q tests/clients
+	@$(MAKE) --no-print-directory clients PROFILE=debug
 
-check: setup lint test ## What CI looks at: formatting, lints, documentation, licences, tests
+check: setup lint test build ## What CI runs: formatting, lints, documentation, licences, tests; clients of the program as it ships
+	@$(MAKE) --no-print-directory clients PROFILE=release
+
+.PHONY: clients
+clients: $(VENV)/.ready
+	PLIMSOLL=$$(dev/target-dir)/$(PROFILE)/plimsoll $(VENV)/bin/python -m pytest -q tests/clients
 
 .PHONY: lint
-lint: $(TOOLS)/bin/cargo-deny
+lint: rocksdb $(TOOLS)/bin/cargo-deny
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ALL) --no-deps
@@ -54,7 +61,7 @@ bench: build ## The benches, profile short (ARGS="--json FILE --html FILE")
 install: build ## Put `plimsoll` on the PATH ($(HOME)/.cargo/bin)
 	install -D $$(dev/target-dir)/release/plimsoll $(HOME)/.cargo/bin/plimsoll
 
-clean: ## Remove what was built (RocksDB too)
+clean: ## Remove what cargo built; RocksDB stays in ~/.cache/plimsoll/rocksdb
 	$(CARGO) clean
 
 $(VENV)/.ready: tests/clients/requirements.txt
@@ -62,5 +69,6 @@ $(VENV)/.ready: tests/clients/requirements.txt
 	$(VENV)/bin/pip install --quiet --requirement $<
 	touch $@
 
+# It runs for seconds: compiling it without optimization is the shorter wait.
 $(TOOLS)/bin/cargo-deny:
-	$(CARGO) install --locked --root $(TOOLS) --version 0.20.2 cargo-deny
+	$(CARGO) install --debug --locked --root $(TOOLS) --version 0.20.2 cargo-deny

@@ -1,7 +1,8 @@
 //! Builds the C++ half of the crate against the headers the RocksDB sys crate ships.
 
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 const SOURCES: [&str; 6] =
     ["file_system.cc", "files.cc", "info_log.cc", "install.cc", "outcome.cc", "table_range.cc"];
@@ -13,7 +14,9 @@ const DEFINES: [&str; 5] =
 fn main() {
     let sys = env::var_os("DEP_ROCKSDB_CARGO_MANIFEST_DIR")
         .expect("the RocksDB sys crate is a direct dependency and exports its directory");
-    let headers = PathBuf::from(sys).join("rocksdb/include");
+    let sys = PathBuf::from(sys);
+    expect_same_release(&sys);
+    let headers = sys.join("rocksdb/include");
 
     let mut build = cc::Build::new();
     build.cpp(true).std("c++20").flag("-isystem").flag(&headers);
@@ -32,6 +35,20 @@ fn main() {
     build.compile("plimsoll_shim");
 
     println!("cargo::rerun-if-changed=src/shim");
+}
+
+/// Stops where `dev/rocksdb` built a library of another release than that of the headers. It writes the release beside
+/// the library.
+fn expect_same_release(sys: &Path) {
+    println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    let Some(library) = env::var_os("ROCKSDB_LIB_DIR") else { return };
+    let Ok(built) = fs::read_to_string(Path::new(&library).join("crate")) else { return };
+    let wanted = sys.file_name().unwrap_or_default().to_string_lossy();
+    assert!(
+        built == wanted,
+        "the RocksDB in {} is that of {built}, the headers are those of {wanted}: run dev/rocksdb",
+        library.display()
+    );
 }
 
 /// The processor that Rust, and RocksDB, are compiled for.

@@ -20,7 +20,7 @@ fn run(name: &str) -> String {
         .output()
         .unwrap_or_else(|error| {
             // `cargo test` builds examples; with `--test` it does not.
-            panic!("{}: {error}: cargo build --release --workspace --examples", example.display())
+            panic!("{}: {error}: cargo build --workspace --examples", example.display())
         });
     let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(status.success(), "{name}: {status}\n{stdout}{stderr}");
