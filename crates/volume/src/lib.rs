@@ -4,6 +4,7 @@
 //! Operations are futures tied to no runtime. They wait only for a gate, for the [`clock`] or for a leaf. A thread that
 //! may block runs them with [`task::block_on`]; a leaf then makes its system call in place.
 
+pub mod again;
 pub mod blocking;
 pub mod buf;
 pub mod clock;
@@ -23,6 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use again::Check;
 pub use buf::{IoBuf, IoBufMut};
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
@@ -153,6 +155,33 @@ pub trait Object: Send + Sync {
     /// # Errors
     /// As for [`Object::write_at`].
     fn set_len(&self, len: u64) -> Pending<'_, ()>;
+
+    /// Reads a range again after [`Object::read_at`] gave bytes that are not those written, as a checksum in them shows.
+    /// `check` finds that out. A pool reads one copy after the other until `check` accepts one, and takes every copy
+    /// that it refused for damaged: the pool counts it and replaces it.
+    ///
+    /// # Errors
+    /// `Corrupt`: `check` refused what each copy gave; else as for [`Object::read_at`].
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        again::read(self, offset, into, io, check)
+    }
+
+    /// Syncs the object, and declares that it never changes again: no write or change of length may follow, through
+    /// this or another handle. A pool records the length and a checksum of all bytes, by which it tells later which
+    /// copy is damaged, and it need not compare the copies after a crash. A device only syncs. Durable on return. To
+    /// seal twice does nothing.
+    ///
+    /// # Errors
+    /// As for [`Object::sync`]; `Corrupt`: the copies of a pool differ in bytes that were durable.
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
+    }
 
     /// When this is ready, everything written before the call, and the object's name, is durable.
     ///

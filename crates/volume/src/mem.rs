@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
-    Volume, ready,
+    Check, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result,
+    Space, Volume, ready,
 };
 
 /// Every object of a volume by name, as plain bytes.
@@ -337,6 +337,20 @@ impl Object for Bytes {
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         ready(self.set_len(len))
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, _io: Io) -> Pending<'_, ()> {

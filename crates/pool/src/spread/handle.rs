@@ -6,7 +6,9 @@ use futures_util::future::join_all;
 use policy::placement::{Piece, VolumeId};
 use policy::purpose::{Origin, Step};
 use volume::task::block_on;
-use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking};
+use volume::{
+    Check, Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking,
+};
 
 use super::Spread;
 use super::inode::{Inode, Replica, Way, name_part};
@@ -528,6 +530,20 @@ impl Object for Handle {
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(self.resize(len))
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        volume::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::pages::{Parts, within_page};
 use super::{FILE_FLAGS, Shared, sys};
 use crate::buf::PAGE;
-use crate::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result};
+use crate::{Check, Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result};
 
 /// The longest file the kernel can address.
 const LEN_MAX: u64 = i64::MAX as u64;
@@ -257,6 +257,20 @@ impl Object for Handle {
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         self.run(move |file| file.set_len(len))
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, _io: Io) -> Pending<'_, ()> {

@@ -41,8 +41,8 @@ use self::admission::{AdmissionQueue, Passed, Passing, RequestContext, Tried};
 use self::answers::Answers;
 use crate::task::block_on;
 use crate::{
-    Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
-    blocking,
+    Check, Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
+    Volume, blocking,
 };
 
 /// Pieces of one request in flight at the same time: enough to keep a network volume busy, few enough that other
@@ -286,6 +286,20 @@ impl Object for GatedObject {
             self.admission.check_open()?;
             self.inner.set_len(len).await
         })
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {

@@ -24,7 +24,8 @@ use policy::purpose::{Origin, Step};
 
 use crate::buf::PAGE;
 use crate::{
-    ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
+    Check, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
+    Volume,
 };
 
 /// Number of pieces.
@@ -309,6 +310,8 @@ impl Object for Kept {
         fn blocking_read_at(offset: u64, into: &mut [u8], io: Io) -> Result<usize>;
         fn len() -> u64;
         fn is_empty() -> bool;
+        fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
+        fn seal(io: Io) -> Pending<'_, ()>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }
 }

@@ -22,7 +22,9 @@ use policy::time::{Instant, NANOS_PER_SEC};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::{Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Space, Volume};
+use crate::{
+    Check, Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Space, Volume,
+};
 
 /// How many seconds [`Meter::seconds`] goes back.
 const SECONDS_KEPT: usize = 3600;
@@ -289,6 +291,20 @@ impl Object for Simulated {
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> crate::Result<()> {
         crate::blocking::write_at(self, offset, data, io)
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {

@@ -13,8 +13,8 @@ use policy::time::{Instant, NANOS_PER_SEC};
 
 use super::call::{Call, Op};
 use crate::{
-    Clock, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
-    Volume,
+    Check, Clock, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result,
+    Space, Volume,
 };
 
 /// How a call ended.
@@ -219,6 +219,20 @@ impl Object for TraceObject {
             let open = self.pen.begin(Call::set_len(&self.name, len));
             open.end(self.inner.set_len(len).await)
         })
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {

@@ -36,8 +36,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use self::journal::{Change, Id, Journal};
 use crate::mem::{Bytes, Mem};
 use crate::{
-    Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
-    Volume, ready,
+    Check, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result,
+    Space, Volume, ready,
 };
 
 /// The power supply of several volumes of one machine. Clones share it.
@@ -251,6 +251,20 @@ impl Object for CrashObject {
             bytes.set_len(len)?;
             Ok(Change::SetLen(len))
         }))
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, _io: Io) -> Pending<'_, ()> {

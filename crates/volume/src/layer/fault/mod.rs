@@ -18,8 +18,8 @@ use super::call::{Call, Op};
 use crate::buf::PAGE;
 use crate::health::Health;
 use crate::{
-    Clock, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result,
-    Space, Volume,
+    Check, Clock, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending,
+    Result, Space, Volume,
 };
 
 /// A volume with a plan for its failures. The volume inside serves all other calls.
@@ -194,6 +194,20 @@ impl Object for FaultObject {
             let verdict = self.begin_change(&Call::set_len(&self.name, len)).await?;
             verdict.end(self.inner.set_len(len).await)
         })
+    }
+
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {

@@ -153,6 +153,20 @@ impl Object for DeviceObject {
         blocking::write_at(self, offset, data, io)
     }
 
+    fn read_again(
+        &self,
+        offset: u64,
+        into: IoBufMut,
+        io: Io,
+        check: Check,
+    ) -> Pending<'_, IoBufMut> {
+        crate::again::read(self, offset, into, io, check)
+    }
+
+    fn seal(&self, io: Io) -> Pending<'_, ()> {
+        self.sync(io)
+    }
+
     fn sync(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
             self.device.note("sync", 0, 0);

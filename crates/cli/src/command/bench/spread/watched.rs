@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use policy::purpose::Origin;
-use volume::{Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume};
+use volume::{
+    Check, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
+};
 
 /// Operations of copies so far. Clones share the count.
 #[derive(Clone, Default)]
@@ -91,6 +93,8 @@ impl Object for WatchedObject {
         fn len() -> u64;
         fn is_empty() -> bool;
         fn set_len(len: u64) -> Pending<'_, ()>;
+        fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
+        fn seal(io: Io) -> Pending<'_, ()>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }
 }
