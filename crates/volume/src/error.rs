@@ -16,7 +16,8 @@ pub enum ErrorKind {
     AlreadyExists,
     /// The object was removed while it was open: drop the handle.
     Gone,
-    /// Try again: a deadline passed or a queue was full; nothing was done.
+    /// Try again: nothing was done. A deadline passed, a queue was full, or this process lacks something (descriptors,
+    /// rights, memory): the message then names the way out. It says nothing about the volume or its bytes.
     Busy,
     /// The volume is away or timed out, perhaps after the operation took effect: try again when it
     /// is back.
@@ -31,8 +32,17 @@ pub enum ErrorKind {
     Fenced,
     /// The request makes no sense: mend the caller.
     Invalid,
-    /// The device answered with an error that no other kind fits.
+    /// The device cannot read or write these bytes, and works otherwise. Read: as `Corrupt`, but the bytes may be whole
+    /// for another reader. Write or removal: write elsewhere.
     Io,
+}
+
+impl ErrorKind {
+    /// Whether a read that fails so means that these bytes are lost here: read another copy, or restore.
+    #[must_use]
+    pub const fn is_damage(self) -> bool {
+        matches!(self, Self::Corrupt | Self::Io)
+    }
 }
 
 /// A failed operation: its kind, what failed in words, and the lower error if there was one.
@@ -58,7 +68,7 @@ impl Error {
             io::ErrorKind::TimedOut | io::ErrorKind::StaleNetworkFileHandle => {
                 ErrorKind::Unavailable
             }
-            _ => ErrorKind::Io,
+            _ => ErrorKind::Busy,
         };
         Self { kind, message: doing.to_string(), source: Some(source) }
     }
@@ -72,6 +82,15 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// The same error of a call that may have taken effect in part: `Busy` becomes `Unavailable`.
+    #[must_use]
+    pub fn in_doubt(mut self) -> Self {
+        if self.kind == ErrorKind::Busy {
+            self.kind = ErrorKind::Unavailable;
+        }
+        self
     }
 
     /// The same error for a layer above: `what` goes in front of the message.

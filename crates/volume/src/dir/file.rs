@@ -9,6 +9,7 @@ use rustix::fs::{self, Mode};
 use rustix::io::Errno;
 
 use super::pages::{Parts, within_page};
+use super::sys::{Call, Unwritten};
 use super::{FILE_FLAGS, Shared, sys};
 use crate::buf::PAGE;
 use crate::{Check, Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result};
@@ -113,23 +114,29 @@ impl File {
             let _exclusive = self.pages.write();
             self.grow(end, self.write_parts(parts, data, offset))
         };
-        written.map_err(|errno| {
-            self.error(format_args!("write {} bytes at {offset} of", data.len()), errno)
+        written.map_err(|Unwritten { errno, begun }| {
+            let e = self.error(format_args!("write {} bytes at {offset} of", data.len()), errno);
+            if begun { e.in_doubt() } else { e }
         })
     }
 
     /// Writes the parts in the order of their offsets, so that after a failure, too, the file ends
     /// with written bytes.
-    fn write_parts(&self, parts: Parts, data: &[u8], offset: u64) -> rustix::io::Result<()> {
+    fn write_parts(&self, parts: Parts, data: &[u8], offset: u64) -> sys::Written {
         let at = |part: usize| offset + part as u64;
+        let after = |done: usize| {
+            move |failed: Unwritten| Unwritten { begun: failed.begun || done > 0, ..failed }
+        };
         let cached = self.cached()?;
         sys::write_all_at(cached, &data[parts.head.clone()], at(parts.head.start))?;
-        self.write_pages(&data[parts.pages.clone()], at(parts.pages.start))?;
+        self.write_pages(&data[parts.pages.clone()], at(parts.pages.start))
+            .map_err(after(parts.pages.start))?;
         sys::write_all_at(cached, &data[parts.tail.clone()], at(parts.tail.start))
+            .map_err(after(parts.tail.start))
     }
 
     /// Writes whole pages directly, from memory that is page-aligned too.
-    fn write_pages(&self, pages: &[u8], offset: u64) -> rustix::io::Result<()> {
+    fn write_pages(&self, pages: &[u8], offset: u64) -> sys::Written {
         if pages.as_ptr().addr().is_multiple_of(PAGE) {
             sys::write_all_at(&self.fd, pages, offset)
         } else {
@@ -139,7 +146,7 @@ impl File {
 
     /// Records the length after a write up to `end`. A failed write counts too: some of its bytes
     /// may be there.
-    fn grow(&self, end: u64, written: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    fn grow(&self, end: u64, written: sys::Written) -> sys::Written {
         let end = match written {
             Ok(()) => end,
             Err(_) => fs::fstat(&self.fd).map_or(0, |stat| sys::len(stat.st_size)),
@@ -151,14 +158,15 @@ impl File {
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
         let _exclusive = self.pages.write();
-        fs::ftruncate(&self.fd, len)
+        sys::before(Call::SetLen)
+            .and_then(|()| fs::ftruncate(&self.fd, len))
             .map_err(|errno| self.error(format_args!("set to {len} bytes the length of"), errno))?;
         self.len.store(len, Ordering::Release);
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        self.sync_by(|| fs::fdatasync(&self.fd))
+        self.sync_by(|| sys::before(Call::Sync).and_then(|()| fs::fdatasync(&self.fd)))
     }
 
     /// Makes bytes, length and name durable; `sync_bytes` makes the first two durable.
@@ -212,7 +220,7 @@ impl File {
     }
 
     fn error(&self, doing: impl std::fmt::Display, errno: Errno) -> Error {
-        self.volume.error(format_args!("{doing} {}", self.name), errno)
+        self.volume.object_error(format_args!("{doing} {}", self.name), errno)
     }
 }
 

@@ -37,7 +37,7 @@ impl Lock {
         // Overwrites in place: a full file system has no room for a new page.
         let pid = format!("{}\n", std::process::id());
         let written = sys::write_all_at(&fd, pid.as_bytes(), 0);
-        match written.and_then(|()| fs::ftruncate(&fd, pid.len() as u64)) {
+        match written.map_err(Errno::from).and_then(|()| fs::ftruncate(&fd, pid.len() as u64)) {
             // The lock holds; only its holder's number is missing from the file.
             Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(Self { fd }),
             Err(errno) => Err(failed(errno)),

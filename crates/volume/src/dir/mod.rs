@@ -33,6 +33,13 @@
 //! objects until [`Dir::probe`] succeeds: the kernel reports such a failure once and then forgets which pages it lost.
 //! Each creation on a poisoned volume probes first, so the volume serves again as soon as it works: for example a thin
 //! volume that ran out of space.
+//!
+//! # What an error means
+//!
+//! A bad sector and a device that is gone give the same errors. After one, the volume probes itself: at most once a
+//! second. If the probe works, only bytes of this object are lost: [`ErrorKind::Io`]. If it fails as well, the
+//! volume is [`ErrorKind::Unavailable`]. Errors of the process, such as too many open files, are
+//! [`ErrorKind::Busy`]: they say nothing about stored bytes.
 
 mod block_device;
 mod file;
@@ -41,17 +48,18 @@ mod names;
 mod pages;
 mod probe;
 mod sys;
+mod verdict;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -59,6 +67,8 @@ pub use self::block_device::BlockDevice;
 use self::file::{File, Handle};
 use self::lock::Lock;
 use self::names::Names;
+use self::sys::Call;
+use self::verdict::Verdict;
 use crate::health::Health;
 use crate::io_pool::IoPool;
 use crate::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
@@ -142,6 +152,9 @@ impl Dir {
             identity: (stat.st_dev, stat.st_ino),
             io: options.io,
             opened: Mutex::default(),
+            released: Condvar::new(),
+            probing: Mutex::default(),
+            verdict: Verdict::default(),
             names: Names::default(),
             health: Health::default(),
             _lock: lock,
@@ -227,15 +240,22 @@ struct Shared {
     direct: bool,
     io: IoPool,
     opened: Mutex<Opened>,
+    /// A name was released: see [`Claim`].
+    released: Condvar,
+    /// One probe at a time: they share a file.
+    probing: Mutex<()>,
+    verdict: Verdict,
     names: Names,
     health: Health,
     _lock: Lock,
 }
 
-/// Objects with handles, so that all handles of one agree on its length. Locked while names change.
+/// Objects with handles, so that all handles of one agree on its length.
 #[derive(Default)]
 struct Opened {
     files: HashMap<Name, Weak<File>>,
+    /// Names that a call creates, opens or removes now.
+    claimed: HashSet<Name>,
     /// Prune dropped files when there are this many.
     prune_at: usize,
 }
@@ -252,23 +272,23 @@ impl Shared {
             );
             return Err(Error::with_source(ErrorKind::Poisoned, message, errno.into()));
         }
-        let mut opened = self.opened.lock();
+        let _claim = self.claim(&name);
+        let failed = |doing, errno| self.object_error(format_args!("{doing} {name}"), errno);
         let fd = self
             .open_file(&name, OFlags::CREATE | OFlags::EXCL)
-            .map_err(|errno| self.error(format_args!("create {name}"), errno))?;
+            .map_err(|errno| failed("create", errno))?;
         if let Err(errno) = preallocate(&fd, len) {
             // No handle to the file exists yet; it stays behind only if the device fails again.
             let _ = fs::unlinkat(&self.objects, file_name(&name), AtFlags::empty());
-            return Err(self.error(format_args!("preallocate {name}"), errno));
+            return Err(failed("preallocate", errno));
         }
         let born = self.names.created();
-        let file = File::new(Arc::clone(&self), name, fd, 0, born);
-        Ok(opened.enter(file))
+        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), fd, 0, born)))
     }
 
     /// See [`Dir::probe`].
     fn probe(&self) -> rustix::io::Result<()> {
-        let _alone = self.opened.lock();
+        let _alone = self.probing.lock();
         probe::try_out(&self.root, self.direct)?;
         self.health.probed();
         Ok(())
@@ -276,28 +296,49 @@ impl Shared {
 
     fn open(self: Arc<Self>, name: Name) -> Result<Arc<dyn Object>> {
         self.reach()?;
-        let mut opened = self.opened.lock();
-        if let Some(file) = opened.files.get(&name).and_then(Weak::upgrade) {
+        let _claim = self.claim(&name);
+        let found = self.opened.lock().files.get(&name).and_then(Weak::upgrade);
+        if let Some(file) = found {
             return Ok(Arc::new(Handle(file)));
         }
-        let failed = |errno| self.error(format_args!("open {name}"), errno);
+        let failed = |errno| self.object_error(format_args!("open {name}"), errno);
         let fd = self.open_file(&name, OFlags::empty()).map_err(failed)?;
         let len = fs::fstat(&fd).map_err(failed)?.st_size;
         // This process may have made the object and dropped it unsynced.
         let born = self.names.latest();
-        let file = File::new(Arc::clone(&self), name, fd, sys::len(len), born);
-        Ok(opened.enter(file))
+        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), fd, sys::len(len), born)))
     }
 
     fn remove(&self, name: &Name) -> Result<()> {
         self.reach()?;
-        let mut opened = self.opened.lock();
+        let _claim = self.claim(name);
         fs::unlinkat(&self.objects, file_name(name), AtFlags::empty())
-            .map_err(|errno| self.error(format_args!("remove {name}"), errno))?;
-        opened.files.remove(name);
+            .map_err(|errno| self.object_error(format_args!("remove {name}"), errno))?;
+        self.opened.lock().files.remove(name);
         self.health.forget(name);
         self.names.removed();
         Ok(())
+    }
+
+    /// Waits until no other call creates, opens or removes `name`, and keeps others from doing so.
+    fn claim<'a>(&'a self, name: &'a Name) -> Claim<'a> {
+        let mut opened = self.opened.lock();
+        while !opened.claimed.insert(name.clone()) {
+            self.released.wait(&mut opened);
+        }
+        Claim { volume: self, name }
+    }
+
+    /// Makes a file known to later handles of its object.
+    fn enter(&self, file: File) -> Arc<dyn Object> {
+        let file = Arc::new(file);
+        let mut opened = self.opened.lock();
+        if opened.files.len() >= opened.prune_at {
+            opened.files.retain(|_, file| file.strong_count() > 0);
+            opened.prune_at = 2 * opened.files.len() + 64;
+        }
+        opened.files.insert(file.name().clone(), Arc::downgrade(&file));
+        Arc::new(Handle(file))
     }
 
     fn list(&self) -> Result<Vec<Listed>> {
@@ -355,6 +396,7 @@ impl Shared {
     }
 
     fn open_file(&self, name: &Name, how: OFlags) -> rustix::io::Result<OwnedFd> {
+        sys::before(Call::Open)?;
         let direct = if self.is_direct(name) { OFlags::DIRECT } else { OFlags::empty() };
         fs::openat(&self.objects, file_name(name), FILE_FLAGS | direct | how, FILE_MODE)
     }
@@ -364,26 +406,50 @@ impl Shared {
         self.direct && !name.is_log()
     }
 
+    /// The error of a call on the whole volume.
     fn error(&self, doing: impl fmt::Display, errno: Errno) -> Error {
         sys::error(&self.path, doing, errno)
     }
+
+    /// The error of a call on one object. Where the device failed at some bytes, a probe tells whether the volume works
+    /// otherwise.
+    fn object_error(&self, doing: impl fmt::Display, errno: Errno) -> Error {
+        if sys::is_of_bytes(errno) && self.verdict.works(Instant::now, || self.works()) {
+            return sys::damaged(&self.path, doing, errno);
+        }
+        self.error(doing, errno)
+    }
+
+    /// Whether the volume reads and writes other bytes.
+    fn works(&self) -> bool {
+        match self.probe() {
+            Ok(()) => true,
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                self.direct && probe::try_reading(&self.root).is_ok()
+            }
+            Err(_) => false,
+        }
+    }
 }
 
-impl Opened {
-    fn enter(&mut self, file: File) -> Arc<dyn Object> {
-        if self.files.len() >= self.prune_at {
-            self.files.retain(|_, file| file.strong_count() > 0);
-            self.prune_at = 2 * self.files.len() + 64;
-        }
-        let file = Arc::new(file);
-        self.files.insert(file.name().clone(), Arc::downgrade(&file));
-        Arc::new(Handle(file))
+/// The right to create, open or remove one name. The system calls run without a lock, so a slow one holds up this name
+/// only.
+struct Claim<'a> {
+    volume: &'a Shared,
+    name: &'a Name,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.volume.opened.lock().claimed.remove(self.name);
+        self.volume.released.notify_all();
     }
 }
 
 /// Sets room aside without changing the length, on file systems that can.
 fn preallocate(fd: &OwnedFd, len: Option<u64>) -> rustix::io::Result<()> {
     let Some(len) = len.filter(|&len| len > 0) else { return Ok(()) };
+    sys::before(Call::Allocate)?;
     match fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, len) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         other => other,

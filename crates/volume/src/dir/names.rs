@@ -21,8 +21,8 @@ struct Changes {
     latest: u64,
     removed: u64,
     synced: u64,
-    /// The changes that a failed sync should have made durable.
-    lost: Option<RangeInclusive<u64>>,
+    /// The changes that failed syncs should have made durable, one range for each time between two syncs that succeeded.
+    lost: Vec<RangeInclusive<u64>>,
 }
 
 impl Names {
@@ -77,7 +77,7 @@ impl Changes {
     }
 
     fn are_settled(&self, born: u64) -> io::Result<bool> {
-        if self.lost.as_ref().is_some_and(|lost| lost.contains(&born)) {
+        if self.lost.iter().any(|lost| lost.contains(&born)) {
             return Err(Errno::IO);
         }
         Ok(born.max(self.removed) <= self.synced)
@@ -85,8 +85,11 @@ impl Changes {
 
     /// Records a failed sync: a later sync that succeeds does not cover these changes.
     fn lose(&mut self, latest: u64) {
-        let first = self.lost.as_ref().map_or(self.synced + 1, |lost| *lost.start());
-        self.lost = Some(first..=latest);
+        let first = self.synced + 1;
+        match self.lost.last_mut() {
+            Some(last) if *last.start() == first => *last = first..=latest,
+            _ => self.lost.push(first..=latest),
+        }
     }
 }
 
@@ -149,5 +152,24 @@ mod tests {
         assert!(settle(&names, later));
         assert_eq!(names.settle(lost, || Ok(())), Err(Errno::IO), "a later success hides nothing");
         assert!(!settle(&names, old));
+    }
+    /// A second failed sync once poisoned the names that a sync between the two had made durable.
+    #[test]
+    fn a_second_failure_loses_only_what_was_made_since_the_last_sync() {
+        let names = Names::default();
+        let fail = |born| names.settle(born, || Err(Errno::IO));
+        let first = names.created();
+        assert_eq!(fail(first), Err(Errno::IO));
+        let between = names.created();
+        assert!(settle(&names, between));
+        let second = names.created();
+        assert_eq!(fail(second), Err(Errno::IO));
+        let third = names.created();
+        assert_eq!(fail(third), Err(Errno::IO));
+        assert!(settle(&names, names.created()));
+        assert!(!settle(&names, between));
+        for lost in [first, second, third] {
+            assert_eq!(names.settle(lost, || Ok(())), Err(Errno::IO));
+        }
     }
 }

@@ -50,7 +50,8 @@ pub(super) fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
     let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE | direct, FILE_MODE)?;
     let mut page = IoBufMut::zeroed(PAGE);
     page.fill(0xa5);
-    let tried = sys::write_all_at(&fd, &page, 0).and_then(|()| fs::fsync(&fd)).and_then(|()| {
+    let written = sys::write_all_at(&fd, &page, 0).map_err(Errno::from);
+    let tried = written.and_then(|()| fs::fsync(&fd)).and_then(|()| {
         page.fill(0);
         sys::read_at(&fd, &mut page, 0)
     });
@@ -58,6 +59,12 @@ pub(super) fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
     let back = tried?;
     removed?;
     if back == PAGE && page.iter().all(|&byte| byte == 0xa5) { Ok(()) } else { Err(Errno::IO) }
+}
+
+/// Reads a page from the device: for a full volume, which takes no probe.
+pub(super) fn try_reading(root: &OwnedFd) -> rustix::io::Result<()> {
+    let fd = fs::openat(root, LOCK, FILE_FLAGS | OFlags::DIRECT, FILE_MODE)?;
+    sys::read_at(&fd, &mut IoBufMut::zeroed(PAGE), 0).map(drop)
 }
 
 /// The writes beside the data that a synced append makes, as the kernel counts them on `device`.

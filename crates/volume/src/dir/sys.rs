@@ -9,8 +9,68 @@ use rustix::io::{self, Errno, retry_on_intr};
 use crate::buf::PAGE;
 use crate::{Error, ErrorKind};
 
+/// A system call that tests can make fail.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Call {
+    /// Opens or creates a file.
+    Open,
+    Read,
+    Write,
+    SetLen,
+    /// Sets room aside.
+    Allocate,
+    /// Syncs a file or the directory.
+    Sync,
+}
+
+/// Stands before each of these calls. In tests it fails as [`hook`] says.
+#[cfg(not(test))]
+pub(super) const fn before(_: Call) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) use hook::before;
+
+#[cfg(test)]
+pub(super) mod hook {
+    //! Errors of system calls, for the calls of one thread.
+
+    use std::cell::RefCell;
+
+    use rustix::io;
+
+    use super::Call;
+
+    type Hook = Box<dyn FnMut(Call) -> io::Result<()>>;
+
+    thread_local! {
+        static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    }
+
+    /// Removes the hook when it is dropped.
+    pub(in super::super) struct Hooked(());
+
+    /// Asks `hook` before each call of this thread.
+    pub(in super::super) fn ask(hook: impl FnMut(Call) -> io::Result<()> + 'static) -> Hooked {
+        HOOK.set(Some(Box::new(hook)));
+        Hooked(())
+    }
+
+    pub(in super::super) fn before(call: Call) -> io::Result<()> {
+        HOOK.with_borrow_mut(|hook| hook.as_mut().map_or(Ok(()), |hook| hook(call)))
+    }
+
+    impl Drop for Hooked {
+        fn drop(&mut self) {
+            HOOK.set(None);
+        }
+    }
+}
+
 /// Fills `into` from `offset` on; returns how many bytes there were before the file ended.
 pub(super) fn read_at(fd: &OwnedFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    before(Call::Read)?;
     let mut done = 0;
     while done < into.len() {
         let read = retry_on_intr(|| io::pread(fd, &mut into[done..], offset + done as u64))?;
@@ -23,13 +83,39 @@ pub(super) fn read_at(fd: &OwnedFd, into: &mut [u8], offset: u64) -> io::Result<
     Ok(done)
 }
 
+/// A write that failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Unwritten {
+    pub(super) errno: Errno,
+    /// Some bytes were written before.
+    pub(super) begun: bool,
+}
+
+impl From<Errno> for Unwritten {
+    fn from(errno: Errno) -> Self {
+        Self { errno, begun: false }
+    }
+}
+
+impl From<Unwritten> for Errno {
+    fn from(failed: Unwritten) -> Self {
+        failed.errno
+    }
+}
+
+/// The result of a write.
+pub(super) type Written = Result<(), Unwritten>;
+
 /// Writes all of `data` at `offset`.
-pub(super) fn write_all_at(fd: &OwnedFd, data: &[u8], offset: u64) -> io::Result<()> {
+pub(super) fn write_all_at(fd: &OwnedFd, data: &[u8], offset: u64) -> Written {
     let mut done = 0;
     while done < data.len() {
-        match retry_on_intr(|| io::pwrite(fd, &data[done..], offset + done as u64))? {
-            0 => return Err(Errno::IO),
-            written => done += written,
+        let written = before(Call::Write)
+            .and_then(|()| retry_on_intr(|| io::pwrite(fd, &data[done..], offset + done as u64)));
+        match written {
+            Ok(0) => return Err(Unwritten { errno: Errno::IO, begun: done > 0 }),
+            Ok(written) => done += written,
+            Err(errno) => return Err(Unwritten { errno, begun: done > 0 }),
         }
     }
     Ok(())
@@ -43,37 +129,65 @@ pub(super) fn len(st_size: i64) -> u64 {
 /// An error of the volume at `path` while `doing` something.
 pub(super) fn error(path: &Path, doing: impl fmt::Display, errno: Errno) -> Error {
     let (kind, way_out) = meaning(errno);
+    failed(path, doing, errno, kind, way_out)
+}
+
+/// As [`error`] for a device that failed at the bytes of one object, and works otherwise.
+pub(super) fn damaged(path: &Path, doing: impl fmt::Display, errno: Errno) -> Error {
+    let way_out = "the volume works otherwise: use another copy, or restore the object";
+    failed(path, doing, errno, ErrorKind::Io, way_out)
+}
+
+fn failed(
+    path: &Path,
+    doing: impl fmt::Display,
+    errno: Errno,
+    kind: ErrorKind,
+    way_out: &str,
+) -> Error {
     let way_out = if way_out.is_empty() { String::new() } else { format!(" ({way_out})") };
     let message = format!("volume {}: {doing}{way_out}", path.display());
     Error::with_source(kind, message, errno.into())
 }
 
+/// Whether the device or the file system failed at some bytes. The number does not tell an unreadable sector from a
+/// device that is gone. With `O_DIRECT` a medium error is `NODATA`, a failed integrity check `ILSEQ`; file systems
+/// answer `UCLEAN` or `BADMSG` where the checksum of their own block is wrong.
+pub(super) const fn is_of_bytes(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::REMOTEIO | Errno::UCLEAN | Errno::BADMSG
+    )
+}
+
+/// Errors of the process (limits, rights, memory) and unknown ones are `Busy`: they say nothing about stored bytes.
 fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
     match errno {
         Errno::NOENT => (ErrorKind::NotFound, ""),
         Errno::EXIST => (ErrorKind::AlreadyExists, ""),
         Errno::NOSPC | Errno::DQUOT => (ErrorKind::OutOfSpace, "make room or write elsewhere"),
-        Errno::IO
-        | Errno::NODEV
+        Errno::NODEV
         | Errno::NXIO
         | Errno::STALE
-        | Errno::REMOTEIO
+        | Errno::NOLINK
         | Errno::NOTCONN
         | Errno::TIMEDOUT
-        | Errno::HOSTDOWN => (
-            ErrorKind::Unavailable,
-            "see that the device is attached, healthy and mounted, then try again",
-        ),
+        | Errno::HOSTDOWN => (ErrorKind::Unavailable, ATTACH),
+        errno if is_of_bytes(errno) => (ErrorKind::Unavailable, ATTACH),
         Errno::ROFS => (
             ErrorKind::Unavailable,
             "the file system is read-only, perhaps after an error: mend and remount it",
         ),
         Errno::FBIG | Errno::OVERFLOW => (ErrorKind::Invalid, "no file is that long"),
-        Errno::MFILE | Errno::NFILE => (ErrorKind::Io, "raise the limit of open files"),
-        Errno::ACCESS | Errno::PERM => (ErrorKind::Io, "give this user the right to it"),
-        _ => (ErrorKind::Io, ""),
+        Errno::MFILE | Errno::NFILE => (ErrorKind::Busy, "raise the limit of open files"),
+        Errno::ACCESS | Errno::PERM => (ErrorKind::Busy, "give this user the right to it"),
+        Errno::NOMEM | Errno::NOBUFS => (ErrorKind::Busy, "the system is short of memory"),
+        _ => (ErrorKind::Busy, "the system refused the call: try again"),
     }
 }
+
+/// The way out where a device does not answer.
+const ATTACH: &str = "see that the device is attached, healthy and mounted, then try again";
 
 #[cfg(test)]
 mod tests {
@@ -92,8 +206,25 @@ mod tests {
 
     #[test]
     fn a_device_that_went_away_is_unavailable() {
-        for errno in [Errno::IO, Errno::NODEV, Errno::STALE, Errno::ROFS] {
+        for errno in [Errno::IO, Errno::NODATA, Errno::NODEV, Errno::STALE, Errno::ROFS] {
             assert_eq!(error(Path::new("/"), "x", errno).kind(), ErrorKind::Unavailable);
+        }
+    }
+
+    #[test]
+    fn what_the_process_lacks_is_no_error_of_the_volume() {
+        for (errno, way_out) in [
+            (Errno::MFILE, "limit of open files"),
+            (Errno::NFILE, "limit of open files"),
+            (Errno::ACCESS, "right"),
+            (Errno::PERM, "right"),
+            (Errno::NOMEM, "memory"),
+            (Errno::INTR, "try again"),
+            (Errno::BADF, "try again"),
+        ] {
+            let e = error(Path::new("/"), "x", errno);
+            assert_eq!(e.kind(), ErrorKind::Busy, "{e}");
+            assert!(e.to_string().contains(way_out), "{e}");
         }
     }
 
@@ -102,6 +233,7 @@ mod tests {
         let full =
             rustix::fs::open("/dev/full", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
                 .unwrap();
-        assert_eq!(write_all_at(&full, b"bytes", 0), Err(Errno::NOSPC));
+        let failed = Unwritten { errno: Errno::NOSPC, begun: false };
+        assert_eq!(write_all_at(&full, b"bytes", 0), Err(failed));
     }
 }

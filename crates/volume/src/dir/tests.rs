@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use policy::purpose::{Origin, Step};
 use tempfile::TempDir;
 
+use super::sys::hook::Hooked;
 use super::*;
 use crate::conformance::{self, Blocking, Harness, Work};
 use crate::task::block_on;
@@ -226,6 +227,130 @@ fn a_quota_is_room_and_the_length_of_a_file_is_not() {
         assert_eq!(sys::error(Path::new("/"), "x", errno).kind(), kind);
     }
     assert_eq!(Error::from_io("x", Errno::DQUOT.into()).kind(), ErrorKind::OutOfSpace);
+}
+
+/// Makes system calls of this thread fail: the first of `call`, or every one of any kind.
+fn fail(call: Option<Call>, errno: Errno) -> Hooked {
+    let mut over = false;
+    sys::hook::ask(move |made| {
+        let fails = call.is_none_or(|call| made == call && !over);
+        over |= fails;
+        if fails { Err(errno) } else { Ok(()) }
+    })
+}
+
+/// One call on the volume for each system call of an object, with the error that it gave.
+fn try_each(errno: Errno, only: bool) -> Vec<(Call, Option<ErrorKind>)> {
+    let calls = [Call::Open, Call::Read, Call::Write, Call::SetLen, Call::Allocate];
+    let tried = calls.into_iter().map(|call| {
+        // A new volume each time: the result of a probe holds for a while.
+        let temp = on_device();
+        let dir = open(temp.path());
+        let object = create(&dir, "a");
+        write(&*object, 0, &stream(0..5000));
+        let failing = fail(only.then_some(call), errno);
+        let room = Intent { len: Some(8192), ..Intent::DATA };
+        let work = || match call {
+            Call::Read => kind(block_on(object.read_at(0, IoBufMut::zeroed(5000), IO))),
+            Call::Write => kind(block_on(object.write_at(0, IoBuf::from(&[7_u8; 4096][..]), IO))),
+            Call::SetLen => kind(block_on(object.set_len(4096))),
+            _ => kind(block_on(dir.create(&name("b"), &room))),
+        };
+        let failed = work();
+        drop(failing);
+        assert_eq!(work(), None, "{call:?} works again");
+        (call, failed)
+    });
+    tried.collect()
+}
+
+/// Every error of a device once counted as a volume that is away: a copy with a bad sector was never replaced.
+#[test]
+fn a_bad_sector_is_an_error_of_its_bytes_and_a_dead_device_one_of_the_volume() {
+    for errno in [Errno::IO, Errno::NODATA] {
+        for (call, failed) in try_each(errno, true) {
+            assert_eq!(failed, Some(ErrorKind::Io), "{call:?}, {errno}");
+        }
+        for (call, failed) in try_each(errno, false) {
+            assert_eq!(failed, Some(ErrorKind::Unavailable), "{call:?}, {errno}");
+        }
+    }
+}
+
+/// These once counted as damage: good copies were dropped because the process had too many files open.
+#[test]
+fn what_the_process_lacks_changes_nothing_and_is_no_damage() {
+    for errno in [Errno::MFILE, Errno::ACCESS, Errno::NOMEM, Errno::BADF] {
+        for (call, failed) in try_each(errno, true) {
+            assert_eq!(failed, Some(ErrorKind::Busy), "{call:?}, {errno}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_the_process_could_not_finish_is_in_doubt() {
+    let temp = on_device();
+    let object = create(&open(temp.path()), "a");
+    let mut writes = 0;
+    let _failing = sys::hook::ask(move |call| {
+        writes += u32::from(call == Call::Write);
+        if call == Call::Write && writes > 1 { Err(Errno::NOMEM) } else { Ok(()) }
+    });
+    // A part of a page, whole pages, and a part of a page.
+    let written = block_on(object.write_at(100, IoBuf::from(&stream(0..9000)[..]), IO));
+    assert_eq!(kind(written), Some(ErrorKind::Unavailable));
+}
+
+#[test]
+fn a_sync_that_fails_loses_the_object_whatever_the_error() {
+    for errno in [Errno::IO, Errno::NODATA, Errno::NOMEM, Errno::NOSPC] {
+        let temp = on_device();
+        let object = create(&open(temp.path()), "a");
+        let _failing = fail(Some(Call::Sync), errno);
+        assert_eq!(kind(block_on(object.sync(IO))), Some(ErrorKind::Poisoned), "{errno}");
+    }
+}
+
+/// A creation once held the lock of all names while the file system set room aside.
+#[test]
+fn a_slow_creation_holds_up_only_its_own_name() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    create(&dir, "a");
+    let (volume, other) = (Arc::clone(&dir.0), name("a"));
+    let free = Arc::new(Mutex::new(None));
+    let found = Arc::clone(&free);
+    let _hooked = sys::hook::ask(move |call| {
+        if call == Call::Allocate {
+            let opened = volume.opened.try_lock();
+            *found.lock() = Some(opened.is_some_and(|opened| !opened.claimed.contains(&other)));
+        }
+        Ok(())
+    });
+    let room = Intent { len: Some(8192), ..Intent::DATA };
+    block_on(dir.create(&name("b"), &room)).unwrap();
+    assert_eq!(*free.lock(), Some(true));
+}
+
+#[test]
+fn one_name_is_created_opened_and_removed_by_one_call_at_a_time() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let made = block_on(dir.create(&name("a"), &Intent::DATA));
+                    assert!(matches!(kind(made), None | Some(ErrorKind::AlreadyExists)));
+                    let found = block_on(dir.open(&name("a")));
+                    assert!(matches!(kind(found), None | Some(ErrorKind::NotFound)));
+                    let _ = block_on(dir.remove(&name("a")));
+                }
+            });
+        }
+    });
+    assert_eq!(block_on(dir.list()).unwrap(), []);
+    assert!(dir.0.opened.lock().claimed.is_empty());
 }
 
 #[test]
