@@ -1,6 +1,7 @@
 //! Plimsoll, the program: stores on volumes, loaded exactly to their contract.
 
 mod command;
+mod descriptors;
 #[cfg(test)]
 mod guide;
 mod program;
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
         Command::Demo(_) | Command::Bench(_) | Command::Probe(_) | Command::Top(_) => "error",
         _ => "info",
     };
-    let ran = start_log(cli.log.as_deref(), usual).and_then(|()| match cli.command {
+    let started = start_log(cli.log.as_deref(), usual).map(|()| descriptors::raise());
+    let ran = started.and_then(|()| match cli.command {
         Command::Serve(args) => command::serve::run(&args),
         Command::Demo(args) => command::demo::run(&args),
         Command::Check(args) => Ok(command::check::run(&args)),

@@ -8,6 +8,7 @@
 pub mod budget;
 pub mod cache;
 pub mod contract;
+pub mod descriptors;
 pub mod disk;
 pub mod estimate;
 pub mod heat;

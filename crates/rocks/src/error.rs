@@ -124,14 +124,14 @@ const fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// A volume that is away may come back, and a full one may get room: RocksDB retries each second and
-/// recovers by itself. A failed sync is final: the state of the device is unknown, and a retry would only
-/// hide the loss.
+/// A volume that is away may come back, a full one may get room, and bytes that the device does not take go elsewhere:
+/// RocksDB retries each second and recovers by itself. A failed sync is final: the state of the device is unknown, and a
+/// retry would only hide the loss.
 ///
 /// Reads that RocksDB does not repeat are never retryable: on a retryable error, the background opening
 /// of tables stops writes.
-const fn is_retryable(kind: ErrorKind, call: Call) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace)
+pub(crate) const fn is_retryable(kind: ErrorKind, call: Call) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace | ErrorKind::Io)
         && !matches!(call, Call::Read)
 }
 
@@ -146,11 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_away_is_tried_again_by_whoever_tries_by_itself() {
-        for call in [Call::Names, Call::BackgroundRead, Call::TableWrite, Call::LogWrite] {
-            assert_eq!(told(ErrorKind::Unavailable, call), (Code::IoError, true, false));
+    fn a_volume_that_fails_is_tried_again_by_whoever_tries_by_itself() {
+        for kind in [ErrorKind::Unavailable, ErrorKind::Io] {
+            for call in [Call::Names, Call::BackgroundRead, Call::TableWrite, Call::LogWrite] {
+                assert_eq!(told(kind, call), (Code::IoError, true, false));
+            }
+            assert_eq!(told(kind, Call::Read), (Code::IoError, false, false));
         }
-        assert_eq!(told(ErrorKind::Unavailable, Call::Read), (Code::IoError, false, false));
     }
 
     #[test]
@@ -172,7 +174,6 @@ mod tests {
             (ErrorKind::Corrupt, Code::Corruption),
             (ErrorKind::Fenced, Code::Fenced),
             (ErrorKind::NotFound, Code::PathNotFound),
-            (ErrorKind::Io, Code::IoError),
         ] {
             assert_eq!(told(kind, Call::TableWrite), (code, false, false), "{kind:?}");
         }

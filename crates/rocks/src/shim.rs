@@ -13,7 +13,7 @@ use rust_rocksdb::event_listener::{
 use rust_rocksdb::{Env, ErrorKind, Options};
 use volume::Clock;
 
-use crate::error::pool_error;
+use crate::error::{Call, is_retryable, pool_error};
 use crate::file_system::FileSystem;
 use crate::notify::Notify;
 use crate::origin::Job;
@@ -200,11 +200,9 @@ impl EventListener for Listener {
             status.reset();
             return;
         }
-        // RocksDB repeats a compaction that lacks space, or a volume, and writes go on.
-        let retried = matches!(
-            pool_error(error),
-            Some(volume::ErrorKind::OutOfSpace | volume::ErrorKind::Unavailable)
-        );
+        // RocksDB repeats a compaction that lacks space, a volume, or bytes that one cannot read, and writes go on.
+        let retried =
+            pool_error(error).is_some_and(|kind| is_retryable(kind, Call::BackgroundRead));
         if reason == DBBackgroundErrorReason::KCompaction && retried {
             tracing::warn!(%error, "a compaction failed, and will be tried again");
             return;

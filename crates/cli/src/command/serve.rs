@@ -18,6 +18,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use volume::Clock;
 
+use crate::descriptors;
 use crate::program::{Program, certificates};
 use crate::settings::{AdminListen, Settings};
 use crate::wiring;
@@ -69,6 +70,10 @@ pub(crate) struct Serving {
 impl Serving {
     /// Opens the volumes and stores of the settings, and all listeners. A reload reads `file`.
     pub(crate) fn start(mut settings: Settings, file: PathBuf) -> anyhow::Result<Self> {
+        let tables = descriptors::tables(&settings)?;
+        if let Some(kv) = &mut settings.kv {
+            kv.options.tables_open = tables;
+        }
         let runtime = runtime(&settings)?;
         // Bind listeners before opening volumes, so that a taken port fails before a long recovery.
         let listener = match &mut settings.kv {

@@ -71,6 +71,8 @@ pub(super) fn read(section: &Section<'_>) -> Options {
         compression: compression.unwrap_or(usual.compression),
         jobs: number("jobs", usual.jobs, 2..=64),
         subcompactions: number("subcompactions", usual.subcompactions, 1..=64),
+        // The program divides the limit of open files once all settings are read.
+        tables_open: usual.tables_open,
         name: usual.name,
     };
     for key in ["cache", "cache_policy", "prefetch", "rewarm"] {

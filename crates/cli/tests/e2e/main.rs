@@ -3,6 +3,7 @@
 mod audit;
 mod bench;
 mod check;
+mod descriptors;
 mod full;
 mod guide;
 mod health;

@@ -179,6 +179,11 @@ impl Server {
         self.redis.expect("a listener of Redis clients")
     }
 
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn client(&self) -> Client {
         Client::connect(self.redis())
     }

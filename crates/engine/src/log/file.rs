@@ -34,10 +34,20 @@ impl File {
     /// Reads and checks the record of `len` bytes at `offset`.
     pub(super) async fn record(&self, offset: u32, len: u32, io: Io) -> Result<(IoBuf, Whole)> {
         let into = IoBufMut::zeroed(len as usize);
-        let bytes = self.object.read_at(u64::from(offset), into, io).await?.freeze();
+        let read = self.object.read_at(u64::from(offset), into, io).await;
+        let bytes = read.map_err(|error| self.unreadable(offset, error))?.freeze();
         let whole =
             scan::whole(self.seal, &bytes).map_err(|bad| self.corrupt(u64::from(offset), bad))?;
         Ok((bytes, whole))
+    }
+
+    /// The error of a read: `Corrupt` if the device cannot read the record, which is then lost as if its checksum failed.
+    fn unreadable(&self, offset: u32, error: Error) -> Error {
+        if error.kind() != ErrorKind::Io {
+            return error;
+        }
+        let message = format!("{}: record at byte {offset}: {error}", self.what);
+        Error::new(ErrorKind::Corrupt, message)
     }
 
     pub(super) fn corrupt(&self, offset: u64, bad: Bad) -> Error {

@@ -342,8 +342,15 @@ impl Inner {
     }
 
     /// Copies the live records of a file; the index leads to the copies on return. False if some are damaged, and stay.
+    /// So do all of them if the device cannot read which records the file has.
     pub(super) async fn copy(&self, member: usize, file: &Arc<File>, io: Io) -> Result<bool> {
-        let live = self.live(member, file, io).await?;
+        let live = match self.live(member, file, io).await {
+            Err(error) if error.kind().is_damage() => {
+                self.note_damage(file, 0, &error);
+                return Ok(false);
+            }
+            live => live?,
+        };
         let layout = self.state().files[&file.id].layout;
         let mut outputs = Outputs { writers: Vec::new(), full: Vec::new() };
         let mut copied = Vec::new();
@@ -439,16 +446,21 @@ impl Inner {
         match opened {
             Ok(object) => {
                 let into = IoBufMut::zeroed(object.len() as usize);
-                let bytes = object.read_at(0, into, io).await?;
-                match format::decode_hint(file.seal, &bytes) {
-                    Ok((header, entries)) if header.whole => return Ok(entries.0.to_vec()),
-                    Ok(_) => {}
-                    Err(bad) => {
-                        tracing::warn!(hint = %name, "{}: the file is read instead", bad.what());
+                match object.read_at(0, into, io).await {
+                    Ok(bytes) => match format::decode_hint(file.seal, &bytes) {
+                        Ok((header, entries)) if header.whole => return Ok(entries.0.to_vec()),
+                        Ok(_) => {}
+                        Err(bad) => {
+                            tracing::warn!(hint = %name, "{}: the file is read instead", bad.what());
+                        }
+                    },
+                    Err(error) if error.kind().is_damage() => {
+                        tracing::warn!(hint = %name, %error, "the file is read instead");
                     }
+                    Err(error) => return Err(error),
                 }
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound || error.kind().is_damage() => {}
             Err(error) => return Err(error),
         }
         Ok(scan::scan(&*file.object, file.seal, format::HEADER_LEN as u64, 0, io).await?.entries)
@@ -489,12 +501,11 @@ impl Inner {
                     let message = "the log store is closing";
                     return Err(Error::new(ErrorKind::Unavailable, message));
                 }
-                let into = IoBufMut::zeroed((piece.end - piece.start) as usize);
-                let bytes = file.object.read_at(piece.start, into, io).await?;
-                self.state().members[member].counts.read_bytes += bytes.len() as u64;
                 let inside = records.partition_point(|live| u64::from(live.offset) < piece.end);
                 let (now, later) = records.split_at(inside);
                 records = later;
+                let bytes = read_piece(file, &piece, now, io).await?;
+                self.state().members[member].counts.read_bytes += bytes.len() as u64;
                 for live in now {
                     let at = (u64::from(live.offset) - piece.start) as usize;
                     let record = bytes.get(at..at + live.len as usize).unwrap_or_default();
@@ -637,6 +648,33 @@ impl Inner {
             }
         }
     }
+}
+
+/// Reads a piece of a file. If the device cannot read all of it, reads each record alone; those that it cannot read are
+/// zeros, which are no record.
+async fn read_piece(file: &File, piece: &Range<u64>, records: &[Live], io: Io) -> Result<IoBufMut> {
+    let zeros = || IoBufMut::zeroed((piece.end - piece.start) as usize);
+    match file.object.read_at(piece.start, zeros(), io).await {
+        Err(error) if error.kind().is_damage() => {
+            tracing::warn!(%error, "its records are read one by one");
+        }
+        read => return read,
+    }
+    let mut bytes = zeros();
+    for live in records {
+        let into = IoBufMut::zeroed(live.len as usize);
+        match file.object.read_at(u64::from(live.offset), into, io).await {
+            Ok(read) => {
+                let at = (u64::from(live.offset) - piece.start) as usize;
+                bytes[at..at + read.len()].copy_from_slice(&read);
+            }
+            Err(error) if error.kind().is_damage() => {
+                tracing::warn!(%error, "a record is not copied");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
 }
 
 /// The next piece to read of a range: from its first record on, whole records of about [`READ_MAX`] bytes.

@@ -17,7 +17,7 @@ pub(super) fn store_error(error: rust_rocksdb::Error) -> Error {
         (Some(Pool::OutOfSpace), _) => out_of_space(&text),
         (Some(Pool::Unavailable), _) => Error::Unavailable(text),
         (Some(Pool::Busy), _) => Error::Busy(text),
-        (Some(Pool::Corrupt), _) => Error::Corrupt(text),
+        (Some(Pool::Corrupt | Pool::Io), _) => Error::Corrupt(text),
         // Another process has the volumes.
         (Some(Pool::Fenced), _) => Error::Closed(text),
         // A compaction that found no room stopped the store.
@@ -37,11 +37,12 @@ fn out_of_space(text: &str) -> Error {
     Error::OutOfSpace(format!("{text}; {WAY_OUT}"))
 }
 
-/// The error of a write. After a device failed under a log, RocksDB takes no write until it is opened again, as it does
-/// not know how much of the log is stored.
+/// The error of a write. After a failed sync of a log, RocksDB takes no write until it is opened again, as it does not
+/// know how much of the log is stored. After other errors of a device it writes elsewhere, and goes on.
 pub(super) fn write_error(error: rust_rocksdb::Error) -> Error {
     match rocks::pool_error(&error) {
-        Some(Pool::Poisoned | Pool::Io | Pool::Gone) => Error::Closed(error.into_string()),
+        Some(Pool::Poisoned | Pool::Gone) => Error::Closed(error.into_string()),
+        Some(Pool::Io) => Error::Unavailable(error.into_string()),
         _ => store_error(error),
     }
 }

@@ -85,6 +85,9 @@ pub struct Options {
     /// volumes; gates let users go first in any case. On volumes so small that memtables shrink there are two: the
     /// reserve is for one compaction.
     pub jobs: u32,
+    /// How many tables may be open at once. Default: no limit. Less leaves descriptors to others; a table that is not
+    /// open is opened by its next read, which then also reads its index.
+    pub tables_open: Option<u32>,
     /// Parts of one compaction at the same time. Default 2. More end a compaction of the first level sooner, when
     /// writers wait for it.
     pub subcompactions: u32,
@@ -143,6 +146,7 @@ impl Default for Options {
             compression: Compression::Lz4,
             compression_last: Compression::Zstd,
             jobs: 4,
+            tables_open: None,
             subcompactions: 2,
         }
     }
@@ -264,6 +268,7 @@ impl Options {
         rocks.set_compression_type(self.compression.into());
         rocks.set_bottommost_compression_type(self.compression_last.into());
         rocks.set_max_background_jobs(whole(jobs));
+        rocks.set_max_open_files(self.tables_open.map_or(-1, whole));
         rocks.set_max_subcompactions(self.subcompactions);
         rocks
     }

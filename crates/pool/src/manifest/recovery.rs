@@ -134,7 +134,8 @@ async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited<Found>>> 
     for found in join_all(members.iter().map(visit_one)).await {
         match found {
             Ok(found) => visited.push(found),
-            Err(e) if trust.away && e.kind() == ErrorKind::Unavailable => {
+            // A header that the device cannot read: the volume is of no use now.
+            Err(e) if trust.away && matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Io) => {
                 tracing::warn!("the pool opens without a volume: {e}");
             }
             Err(e) => return Err(e),

@@ -20,7 +20,7 @@ use volume::{Error, ErrorKind, IoBufMut, Object, Result};
 
 use super::Spread;
 use super::check::Report;
-use super::handle::Handle;
+use super::handle::{Handle, is_busy};
 use super::inode::Replica;
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
@@ -67,6 +67,7 @@ impl Spread {
         for replica in inode.replicas() {
             match handle.cut_to(&replica, end).await {
                 Ok(len) => copies.push((std::cmp::Reverse(len), replica)),
+                Err(e) if is_busy(&e) => return Err(e),
                 Err(e) => {
                     tracing::debug!("{}: a copy is left out: {e}", inode.name);
                     away.push(replica.number);
@@ -114,7 +115,8 @@ impl Handle {
     /// those that cannot be aligned, and those that are `away`. The caller excludes writes.
     ///
     /// # Errors
-    /// That of a volume: there is no such copy, and all stay.
+    /// That of a volume: there is no such copy, and all stay. `Busy`: this process could not read or write a copy, and
+    /// all stay.
     async fn make_alike(&self, copies: Vec<Arc<Replica>>, away: Vec<u64>, from: u64) -> Result<()> {
         let inode = self.inode();
         // Bytes with a checksum were the same in all copies, and synced: one that has changed must not spread.
@@ -129,6 +131,7 @@ impl Handle {
             for other in &copies[at + 1..] {
                 match self.align(lead, other, differ_from).await {
                     Ok(()) => whole.push(other.number),
+                    Err(Unlike::Lead(e) | Unlike::Other(e)) if is_busy(&e) => return Err(e),
                     Err(Unlike::Lead(e)) => {
                         sound = Err(e);
                         break;
@@ -143,6 +146,9 @@ impl Handle {
                 sound = self.verify(lead, from).await;
             }
             if let Err(e) = sound {
+                if is_busy(&e) {
+                    return Err(e);
+                }
                 failed.push(lead.number);
                 why = e;
                 continue;

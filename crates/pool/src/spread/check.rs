@@ -76,8 +76,13 @@ pub enum Problem {
     /// A copy of a log whose last bytes differ from those of another copy. No checksum covers these bytes: the store
     /// that reads the log decides which copy is right.
     Unlike,
-    /// It cannot be read.
+    /// The device cannot read its bytes, though the volume works otherwise: they are lost.
     Unreadable(
+        /// The error of the volume.
+        String,
+    ),
+    /// It was not read, and may be whole: this process could not, or the volume refused.
+    Unread(
         /// The error of the volume.
         String,
     ),
@@ -91,7 +96,7 @@ impl Problem {
     /// Whether stored bytes are lost, if no other copy is good.
     #[must_use]
     pub const fn is_loss(&self) -> bool {
-        matches!(self, Self::Missing | Self::Short { .. } | Self::Damaged)
+        matches!(self, Self::Missing | Self::Short { .. } | Self::Damaged | Self::Unreadable(_))
     }
 }
 
@@ -196,10 +201,13 @@ impl Spread {
                     self.0.damages.tell(object.inode(), &replica, NOT_WRITTEN);
                     Some(Problem::Damaged)
                 }
-                Err(e) => match problem(&e) {
-                    None => continue,
-                    problem => problem,
-                },
+                Err(e) => {
+                    self.0.damages.tell_if_damaged(object.inode(), replica.number, &e);
+                    match problem(&e) {
+                        None => continue,
+                        problem => problem,
+                    }
+                }
             };
             findings.push((replica.labels(), problem));
         }
@@ -214,10 +222,7 @@ impl Spread {
     pub async fn mend(&self, report: &Report) -> Result<u64> {
         let mut dropped = 0;
         for finding in report.findings.iter().filter(|finding| finding.elsewhere) {
-            let bad = !matches!(
-                finding.problem,
-                Problem::Away | Problem::Orphan | Problem::Foreign | Problem::Unlike
-            );
+            let bad = finding.problem.is_loss();
             let named = Name::new(&finding.name).ok();
             let id = named.and_then(|name| self.0.journal.look(|state| state.id(&name)));
             // A striped copy has the labels of all of its volumes.
@@ -307,12 +312,13 @@ pub(super) type Found = (String, Option<Problem>);
 /// Why a copy is damaged.
 pub(super) const NOT_WRITTEN: &str = "it is not what was written";
 
-/// The problem of an unreadable copy; `None` if it was removed.
+/// The problem of a copy that could not be read; `None` if it was removed.
 pub(super) fn problem(e: &Error) -> Option<Problem> {
     match e.kind() {
         ErrorKind::NotFound | ErrorKind::Gone => None,
         ErrorKind::Unavailable => Some(Problem::Away),
-        _ => Some(Problem::Unreadable(e.to_string())),
+        kind if kind.is_damage() => Some(Problem::Unreadable(e.to_string())),
+        _ => Some(Problem::Unread(e.to_string())),
     }
 }
 
@@ -459,6 +465,7 @@ impl fmt::Display for Problem {
             Self::Damaged => f.write_str("its bytes are not what was written: restore it"),
             Self::Unlike => f.write_str("its last bytes differ from another copy's"),
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            Self::Unread(why) => write!(f, "was not read: {why}"),
             Self::Orphan => f.write_str("not needed any more, will be removed"),
             Self::Foreign => f.write_str("not the pool's, left alone"),
         }

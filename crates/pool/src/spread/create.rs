@@ -315,8 +315,13 @@ impl Spread {
 
 /// Whether another volume may succeed after this error.
 fn is_about_the_volume(e: &Error) -> bool {
+    // The process may be `Busy` on one volume only: it has no right to its files.
     matches!(
         e.kind(),
-        ErrorKind::OutOfSpace | ErrorKind::Unavailable | ErrorKind::Poisoned | ErrorKind::Io
+        ErrorKind::OutOfSpace
+            | ErrorKind::Unavailable
+            | ErrorKind::Busy
+            | ErrorKind::Poisoned
+            | ErrorKind::Io
     )
 }

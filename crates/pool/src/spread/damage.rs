@@ -1,10 +1,9 @@
-//! Damage: copies with bytes that differ from those written, and whether another copy could answer.
+//! Damage: copies with bytes that differ from those written or cannot be read, and whether another copy could answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
-use volume::ErrorKind;
 
 use super::Spread;
 use super::inode::{Inode, Replica};
@@ -16,7 +15,7 @@ const READ_THROUGH_MAX: usize = 4096;
 /// Damage found since a pool was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Damage {
-    /// Copies with missing or wrong bytes, each counted once.
+    /// Copies with missing, wrong or unreadable bytes, each counted once.
     pub found: u64,
     /// The number of times that another copy answered for a damaged one, or replaced it.
     pub repaired: u64,
@@ -90,7 +89,7 @@ impl Damages {
 
     /// [`Damages::tell`] of a read that failed, if it shows damage.
     pub(super) fn tell_if_damaged(&self, inode: &Inode, number: u64, e: &volume::Error) {
-        if e.kind() == ErrorKind::Corrupt
+        if e.kind().is_damage()
             && let Some(replica) = inode.replica(number)
         {
             self.tell(inode, &replica, &e.to_string());

@@ -77,11 +77,15 @@ impl<'a> Together<'a> {
 
     /// Ends the change with the result of each copy. It succeeds if one copy has it and all earlier changes,
     /// durably if others fail: those are then dropped. If none has it, all stay.
+    ///
+    /// All stay, too, if one is `Busy`: a copy is not dropped because this process lacks something. Then the change
+    /// fails, since it would not be on all of them, and the next write first makes the copies alike.
     async fn end(mut self, change: Change, done: Vec<Result<()>>, io: Io) -> Result<()> {
         if let [_] = self.replicas {
             self.ended = true;
             return all(done);
         }
+        let busy = done.iter().filter(|done| done.as_ref().is_err_and(is_busy)).count();
         let (mut whole, mut failed) = (Vec::new(), Vec::new());
         let mut why = None;
         for (replica, done) in self.replicas.iter().zip(done) {
@@ -89,7 +93,9 @@ impl<'a> Together<'a> {
                 Ok(()) => whole.push(replica),
                 Err(e) => {
                     failed.push(replica.number);
-                    why.get_or_insert(e);
+                    if why.is_none() || is_busy(&e) {
+                        why = Some(e);
+                    }
                 }
             }
         }
@@ -97,6 +103,12 @@ impl<'a> Together<'a> {
             self.ended = true;
             return Ok(());
         };
+        if busy > 0 {
+            // Nothing was done, or no bytes changed: the copies are as before.
+            self.ended = busy == self.replicas.len()
+                || change == Change::Sync && whole.len() + busy == self.replicas.len();
+            return Err(if self.ended { why } else { why.in_doubt() });
+        }
         if change == Change::Bytes {
             let syncs = whole.iter().map(|replica| self.handle.sync_copy(replica, 0, io));
             let synced = join_all(syncs).await;
@@ -104,6 +116,7 @@ impl<'a> Together<'a> {
             for (replica, synced) in whole.into_iter().zip(synced) {
                 match synced {
                     Ok(()) => durable.push(replica),
+                    Err(e) if is_busy(&e) => return Err(e.in_doubt()),
                     Err(e) => {
                         failed.push(replica.number);
                         why = e;
@@ -214,11 +227,13 @@ impl Handle {
         let mut tried = vec![number];
         let mut suspicious = false;
         let mut damaged = Vec::new();
-        damaged.extend((failed.kind() == ErrorKind::Corrupt).then_some(number));
+        damaged.extend(failed.kind().is_damage().then_some(number));
         self.pool.0.damages.tell_if_damaged(&self.inode, number, &failed);
         while another_may(&failed) {
             let Some(replica) = self.inode.choose(&tried) else { break };
-            if let Some(last) = tried.last().and_then(|&last| self.inode.replica(last)) {
+            if !is_busy(&failed)
+                && let Some(last) = tried.last().and_then(|&last| self.inode.replica(last))
+            {
                 last.avoid();
             }
             tracing::debug!("another copy is asked: {failed}");
@@ -233,9 +248,9 @@ impl Handle {
                 }
                 Err(e) => {
                     self.pool.0.damages.tell_if_damaged(&self.inode, replica.number, &e);
-                    damaged.extend((e.kind() == ErrorKind::Corrupt).then_some(replica.number));
-                    // Prefer `Unavailable` as the final error: an absent volume may come back.
-                    if failed.kind() != ErrorKind::Unavailable {
+                    damaged.extend(e.kind().is_damage().then_some(replica.number));
+                    // Prefer an error of a copy that may answer later.
+                    if failed.kind() != ErrorKind::Unavailable && !is_busy(&failed) {
                         failed = e;
                     }
                 }
@@ -361,7 +376,7 @@ impl Handle {
             let written = leaf.write_at(piece.inner, data, io).await;
             written.map_err(|e| name_part(&self.inode, replica, piece.part, e))
         });
-        all(join_all(writes).await)
+        parts_changed(join_all(writes).await)
     }
 
     async fn resize(&self, len: u64) -> Result<()> {
@@ -388,7 +403,7 @@ impl Handle {
             let cut = leaf.set_len(replica.part_len(part, len)).await;
             cut.map_err(|e| name_part(&self.inode, replica, part, e))
         });
-        all(join_all(cuts).await)
+        parts_changed(join_all(cuts).await)
     }
 
     async fn sync_all(&self, io: Io) -> Result<()> {
@@ -437,21 +452,30 @@ impl Handle {
 }
 
 /// Whether another copy may answer after this error.
-pub(super) fn another_may(e: &Error) -> bool {
-    matches!(
-        e.kind(),
-        ErrorKind::Unavailable
-            | ErrorKind::Corrupt
-            | ErrorKind::Io
-            | ErrorKind::Poisoned
-            | ErrorKind::Gone
-            | ErrorKind::NotFound
-    )
+fn another_may(e: &Error) -> bool {
+    // `Busy` may be about one volume: a full queue, or no right to its files.
+    is_suspicious(e)
+        || matches!(
+            e.kind(),
+            ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Poisoned | ErrorKind::Gone
+        )
 }
 
 /// Whether a copy with this error must be checked: it may not recover by itself.
 pub(super) fn is_suspicious(e: &Error) -> bool {
-    matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::NotFound)
+    e.kind().is_damage() || e.kind() == ErrorKind::NotFound
+}
+
+/// Whether a call was not made because of this process: nothing was done, and no copy is to blame.
+pub(super) fn is_busy(e: &Error) -> bool {
+    e.kind() == ErrorKind::Busy
+}
+
+/// The result of a change of the parts of one copy: `Busy` only if no part changed.
+fn parts_changed(parts: Vec<Result<()>>) -> Result<()> {
+    let unchanged = parts.iter().all(|part| part.as_ref().is_err_and(is_busy));
+    let changed = all(parts);
+    if unchanged { changed } else { changed.map_err(Error::in_doubt) }
 }
 
 /// The bytes read, padded with zeros where the leaf object is shorter because the object has a gap.

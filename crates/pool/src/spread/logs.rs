@@ -72,7 +72,10 @@ impl Spread {
                 Some((replica.labels(), Some(Problem::Damaged)))
             }
             Ok(_) => Some((replica.labels(), (!equal).then_some(Problem::Unlike))),
-            Err(e) => Some((replica.labels(), Some(problem(&e)?))),
+            Err(e) => {
+                pool.damages.tell_if_damaged(inode, replica.number, &e);
+                Some((replica.labels(), Some(problem(&e)?)))
+            }
         };
         replicas.iter().zip(read).filter_map(judge).collect()
     }

@@ -19,6 +19,7 @@ mod model;
 mod objects;
 mod owners;
 mod pairs;
+mod process;
 mod rebalancing;
 mod replication;
 mod rig;

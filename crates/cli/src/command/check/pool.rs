@@ -104,6 +104,7 @@ fn words(problem: &Problem) -> String {
             "differs from another copy in its last bytes; the store finds out which is right".into()
         }
         Problem::Unreadable(why) => format!("cannot be read: {why}"),
+        Problem::Unread(why) => format!("was not read, and may be whole: {why}"),
         Problem::Orphan => "is not needed any more: the pool removes it when it opens".into(),
         Problem::Foreign => "is not the pool's: it is left alone".into(),
         _ => "is not as it should be".into(),

@@ -1,5 +1,9 @@
 //! A file cut or changed at every place: reads give an error that names the file, and no other record is lost.
 
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, FaultPlan, Rule as FaultRule};
+
+use super::lease::faulty;
 use super::*;
 
 /// A store of one sealed file, with or without its hint, and its contents.
@@ -231,6 +235,57 @@ fn a_merge_leaves_damage_where_it_is_and_saves_the_rest() {
     assert_eq!(store.figures().volumes[0].counts.damaged, 1);
     let state = store.0.state();
     assert_eq!(state.files[&victim].live, u64::from(place.len), "the rest was copied");
+}
+
+/// A merge once ended at a bad sector, and picked the same file again each second.
+#[test]
+fn a_merge_saves_every_record_that_the_device_can_read() {
+    // How many reads fail: that of a whole piece and that of its first record; or all, the hint's included.
+    for (failing, stays) in [(0..2, 1), (0..u64::MAX, 60)] {
+        let rig = Rig::new(1);
+        let plan = FaultPlan::new(1);
+        let store = faulty(&rig, &plan);
+        for n in 0..60u64 {
+            rig.put(&store, &n.to_be_bytes(), &value(n, 900));
+        }
+        rig.tend(&store);
+        let place = store.0.state().index.get(&3u64.to_be_bytes()).unwrap();
+        let (victim, len) = (place.file, u64::from(place.len));
+        let handle = Arc::clone(&store.0.state().files[&victim].handle);
+        let before = store.0.state().files[&victim].live;
+        let named = match stays {
+            1 => handle.name.as_str().to_owned(),
+            _ => handle.name.as_str().replace(".seg", "*"),
+        };
+        let unreadable = FaultRule::new(Effect::Fail(ErrorKind::Io)).on(Op::Read);
+        plan.inject(unreadable.named(&named).calls(failing));
+        let io = Io::new(Origin::Merge { space_pressure_percent: 50 }, Step::Data);
+        assert!(!rig.clock.run(store.0.copy(0, &handle, io)).unwrap());
+        rig.clock.run(store.0.release(victim, false, Duration::ZERO)).unwrap();
+        drop(handle);
+        assert_eq!(store.figures().volumes[0].counts.damaged, 1);
+        assert_eq!(store.0.state().files[&victim].live, (stays * len).min(before));
+        // The file stays, and is not merged again.
+        plan.clear();
+        rig.tend(&store);
+        assert_eq!(store.0.state().files[&victim].phase, Phase::Damaged);
+        assert_eq!(readable(&rig, &store).0.len(), 60);
+    }
+}
+
+#[test]
+fn a_record_that_the_device_cannot_read_is_damaged() {
+    let rig = Rig::new(1);
+    let plan = FaultPlan::new(1);
+    let store = faulty(&rig, &plan);
+    rig.put(&store, b"key", b"value");
+    plan.inject(FaultRule::new(Effect::Fail(ErrorKind::Io)).on(Op::Read));
+    assert_eq!(readable(&rig, &store).1, 1);
+    assert_eq!(store.health().damaged, 1);
+    plan.clear();
+    plan.inject(FaultRule::new(Effect::Fail(ErrorKind::Busy)).on(Op::Read));
+    let busy = rig.clock.run(store.get(b"key")).unwrap_err();
+    assert_eq!(busy.kind(), ErrorKind::Busy, "this process is at fault");
 }
 
 #[test]

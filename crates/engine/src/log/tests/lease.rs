@@ -5,7 +5,7 @@ use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
 
 use super::*;
 
-fn faulty(rig: &Rig, plan: &FaultPlan) -> Store {
+pub(super) fn faulty(rig: &Rig, plan: &FaultPlan) -> Store {
     let member = |mem: &Mem| {
         Member::new(mem.label(), Fault::new(mem.clone(), mem.label(), plan, &rig.clock))
     };

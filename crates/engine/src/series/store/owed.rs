@@ -56,19 +56,30 @@ impl Inner {
         Ok(cuts)
     }
 
-    /// Carries out owed deletes.
+    /// Carries out owed deletes. One that cannot be carried out now stays, and does not hold up the others.
+    ///
+    /// # Errors
+    /// That of the first one that stays.
     pub(super) async fn pay_deletes(&self) -> Result<()> {
-        loop {
-            let Some(owed) = self.state().owed.front().cloned() else { return Ok(()) };
+        let all: Vec<Arc<Owed>> = self.state().owed.iter().cloned().collect();
+        let mut stays = Ok(());
+        for owed in all {
             match self.cut_blocks(&owed.cuts, owed.before).await {
+                Ok(()) => {}
                 // The damaged block cannot be read.
                 Err(Error::Corrupt(error)) => {
                     tracing::warn!(%error, "deleted points may be left in a damaged block");
                 }
-                done => done?,
+                // The others need room as well.
+                Err(error @ Error::OutOfSpace(_)) => return stays.and(Err(error)),
+                Err(error) => {
+                    stays = stays.and(Err(error));
+                    continue;
+                }
             }
-            self.state().owed.pop_front();
+            self.state().owed.retain(|other| !Arc::ptr_eq(other, &owed));
         }
+        stays
     }
 }
 

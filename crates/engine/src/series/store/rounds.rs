@@ -6,7 +6,7 @@ use policy::time::Instant;
 
 use super::Inner;
 use super::flush::Which;
-use super::upkeep::Upkeep;
+use super::upkeep::{Pause, Upkeep};
 use crate::series::{Error, Result};
 
 /// From this fullness on, the search for overwritten points runs.
@@ -90,9 +90,19 @@ impl Inner {
     async fn free_room(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
         let fullness = self.log.fullness();
         let is_full = fullness >= 1.0;
-        // Regrouping takes room before it frees any.
-        if !upkeep.regroup.is_empty() && !is_full {
-            return self.regroup(&mut upkeep.regroup).await;
+        // Regrouping takes room before it frees any. While it fails, expiry goes on.
+        if !upkeep.regroup.is_empty() && !is_full && upkeep.regroup_pause.is_over(now) {
+            match self.regroup(&mut upkeep.regroup).await {
+                Ok(did) => {
+                    upkeep.regroup_pause = Pause::default();
+                    return Ok(did);
+                }
+                Err(error) => {
+                    tracing::warn!(store = %self.options.name, %error,
+                        "regrouping blocks failed, and is tried again later");
+                    upkeep.regroup_pause.lengthen(now);
+                }
+            }
         }
         if fullness >= SCARCE && self.drop_overwritten(&mut upkeep.overwritten, now).await? {
             return Ok(true);
@@ -137,7 +147,7 @@ impl Inner {
 
     /// Retries owed work.
     async fn pay(&self, upkeep: &mut Upkeep) -> Result<()> {
-        self.pay_deletes().await?;
-        self.store_databases(upkeep).await
+        let paid = self.pay_deletes().await;
+        self.store_databases(upkeep).await.and(paid)
     }
 }

@@ -31,8 +31,10 @@ enum Way {
     Away,
     /// The call is done, but reported as failed.
     Late,
-    /// The device returns an error.
+    /// The device cannot read or write these bytes, and works otherwise: what a directory gives for such an error.
     Broken,
+    /// The process lacks something, such as a descriptor: the call is not done.
+    Process,
     /// There is no space.
     Full,
     /// A sync failed: the state of the device is unknown.
@@ -40,13 +42,15 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 5] = [Self::Away, Self::Late, Self::Broken, Self::Full, Self::Lost];
+    const ALL: [Self; 6] =
+        [Self::Away, Self::Late, Self::Broken, Self::Process, Self::Full, Self::Lost];
 
     const fn effect(self) -> Effect {
         match self {
             Self::Away => Effect::Fail(ErrorKind::Unavailable),
             Self::Late => Effect::FailAfter(ErrorKind::Unavailable),
             Self::Broken => Effect::Fail(ErrorKind::Io),
+            Self::Process => Effect::Fail(ErrorKind::Busy),
             Self::Full => Effect::Fail(ErrorKind::OutOfSpace),
             Self::Lost => Effect::Fail(ErrorKind::Poisoned),
         }
@@ -55,7 +59,10 @@ impl Way {
     /// Whether a call can fail this way.
     const fn concerns(self, op: Op) -> bool {
         match self {
-            Self::Away | Self::Late | Self::Broken => true,
+            Self::Away | Self::Late => true,
+            // A failed sync is always one that lost bytes.
+            Self::Process => !matches!(op, Op::Sync),
+            Self::Broken => !matches!(op, Op::Sync | Op::List | Op::Space),
             Self::Full => matches!(op, Op::Create | Op::Write | Op::SetLen),
             Self::Lost => matches!(op, Op::Sync),
         }
@@ -228,10 +235,10 @@ fn allowed(case: Case) -> &'static [Fate] {
         (_, Op::Create | Op::Remove | Op::SetLen, _) => &[Unnoticed],
         (File::Table, Op::Open | Op::Read, _) => &[Unnoticed, GoesOn],
         (File::Table, ..) => &[Unnoticed],
-        (File::Wal, Op::Write | Op::Sync, Way::Broken | Way::Lost) => &[Unnoticed, ReadOnly],
+        (File::Wal, Op::Write | Op::Sync, Way::Lost) => &[Unnoticed, ReadOnly],
         (File::Wal, Op::Write | Op::Sync, _) => &[Unnoticed, GoesOn],
         (File::Wal, ..) => &[Unnoticed, OpensLater],
-        (File::Manifest, Op::Write | Op::Sync, Way::Broken | Way::Lost) => &[ReadOnly, OpensLater],
+        (File::Manifest, Op::Write | Op::Sync, Way::Lost) => &[ReadOnly, OpensLater],
         (File::Manifest, Op::Write | Op::Sync, _) => &[GoesOn, OpensLater],
         (File::Manifest | File::Current | File::Options | File::Identity, ..) => &[OpensLater],
     }

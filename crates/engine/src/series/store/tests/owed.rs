@@ -208,6 +208,49 @@ fn a_delete_for_which_blocks_find_no_room_counts_at_once() {
     rig.assert_deleted(&rig.open(), 0..44, &[7]);
 }
 
+/// A delete over a bad sector was once owed for ever, and kept the log from its segment on.
+#[test]
+fn a_delete_over_blocks_that_cannot_be_read_does_not_keep_the_log() {
+    let rig = Rig::new(Durability::Always);
+    let store = rig.with_database();
+    rig.write(&store, 0..40);
+    rig.clock.run(store.flush()).unwrap();
+    rig.fail(Op::Write, "series-blocks/0*");
+    rig.fail(Op::Create, "series-blocks/0*");
+    rig.clock.run(store.delete(everything_that_goes(), Span::ALL)).unwrap();
+    assert!(!store.0.state().owed.is_empty());
+    rig.plan.clear();
+    let unreadable = Rule::new(Effect::Fail(ErrorKind::Io)).on(Op::Read);
+    rig.plan.inject(unreadable.named("series-blocks/*"));
+    rig.tend(&store);
+    assert!(store.0.state().owed.is_empty());
+    rig.clock.run(store.flush()).unwrap();
+    let mut state = store.0.state();
+    let segment = state.queue.segment;
+    assert_eq!(state.floor(), segment, "the log is truncated");
+}
+
+/// Expiry once waited for blocks that could not be regrouped.
+#[test]
+fn blocks_expire_while_others_cannot_be_regrouped() {
+    let rig = Rig::new(Durability::Always);
+    let store = rig.open();
+    rig.clock.run(store.create_database(database(Some(Duration::from_secs(3600))))).unwrap();
+    for time in 0..40 {
+        rig.write(&store, time..time + 1);
+        rig.clock.run(store.flush()).unwrap();
+    }
+    let waiting = || rig.clock.run(async { store.0.upkeep.lock().await.regroup.len() });
+    assert!(waiting() > 0);
+    let away = Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Read);
+    rig.plan.inject(away.named("series-blocks/0*"));
+    for _ in 0..100 {
+        rig.clock.jump(Duration::from_secs(3600));
+        rig.clock.run(store.tend_once()).unwrap();
+    }
+    assert!(store.figures().expired > 0);
+}
+
 /// An opening carried out a delete from the log: where that found no room, the store did not open.
 #[test]
 fn a_store_opens_on_a_volume_without_room_for_a_delete_that_is_in_its_log() {
