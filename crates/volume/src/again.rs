@@ -20,10 +20,14 @@ pub fn read<O: Object + ?Sized>(
         if check(&read) {
             return Ok(read);
         }
-        let message = format!(
-            "{} bytes at {offset} are not what was written: restore them from elsewhere",
-            read.len()
-        );
-        Err(Error::new(ErrorKind::Corrupt, message))
+        Err(refused(offset, read.len()))
     })
+}
+
+/// The error of [`Object::read_again`] if the check refused every answer for `len` bytes at `offset`.
+#[must_use]
+pub fn refused(offset: u64, len: usize) -> Error {
+    let message =
+        format!("{len} bytes at {offset} are not what was written: restore them from elsewhere");
+    Error::new(ErrorKind::Corrupt, message)
 }

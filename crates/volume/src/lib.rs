@@ -157,11 +157,12 @@ pub trait Object: Send + Sync {
     fn set_len(&self, len: u64) -> Pending<'_, ()>;
 
     /// Reads a range again after [`Object::read_at`] gave bytes that are not those written, as a checksum in them shows.
-    /// `check` finds that out. A pool reads one copy after the other until `check` accepts one, and takes every copy
-    /// that it refused for damaged: the pool counts it and replaces it.
+    /// `check` finds that out. A pool reads every copy. If `check` accepts one, those that it refuses are damaged: the
+    /// pool counts them, and writes the accepted bytes over the range, durably.
     ///
     /// # Errors
-    /// `Corrupt`: `check` refused what each copy gave; else as for [`Object::read_at`].
+    /// `Corrupt`: `check` refused what each copy gave. A pool then counts no damage, since a crash may have cut the
+    /// bytes off before they were durable. Else as for [`Object::read_at`].
     fn read_again(
         &self,
         offset: u64,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use policy::purpose::Io;
-use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
+use volume::{Check, Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
 
 use super::FileId;
 use super::format::{Bad, Seal, StoreId};
+use super::index::Place;
 use super::scan::{self, Whole};
 
 /// An open file. Readers hold it while they read; it may be removed once only the store holds it.
@@ -31,13 +32,42 @@ impl File {
         Arc::new(Self { id, seal: Seal::of(store, id), name, what, object })
     }
 
-    /// Reads and checks the record of `len` bytes at `offset`.
-    pub(super) async fn record(&self, offset: u32, len: u32, io: Io) -> Result<(IoBuf, Whole)> {
-        let into = IoBufMut::zeroed(len as usize);
-        let read = self.object.read_at(u64::from(offset), into, io).await;
-        let bytes = read.map_err(|error| self.unreadable(offset, error))?.freeze();
+    /// Reads and checks the record at a place of this file.
+    ///
+    /// # Errors
+    /// `Corrupt`: no copy of the file has it; those of the volume.
+    pub(super) async fn record(&self, place: Place, io: Io) -> Result<(IoBuf, Whole)> {
+        let into = IoBufMut::zeroed(place.len as usize);
+        let read = self.object.read_at(u64::from(place.offset), into, io).await;
+        let bytes = read.map_err(|error| self.unreadable(place.offset, error))?.freeze();
+        match scan::record_at(self.seal, place, &bytes) {
+            Ok(whole) => Ok((bytes, whole)),
+            Err(bad) => self.record_again(place, bad, io).await,
+        }
+    }
+
+    /// The same after a read gave `bad` bytes: from another copy, if there is one.
+    ///
+    /// # Errors
+    /// As for [`File::record`].
+    #[cold]
+    pub(super) async fn record_again(
+        &self,
+        place: Place,
+        bad: Bad,
+        io: Io,
+    ) -> Result<(IoBuf, Whole)> {
+        let (seal, offset) = (self.seal, u64::from(place.offset));
+        let check: Check = Arc::new(move |bytes| scan::record_at(seal, place, bytes).is_ok());
+        let into = IoBufMut::zeroed(place.len as usize);
+        let read = self.object.read_again(offset, into, io, check).await;
+        let bytes = read.map_err(|error| match error.kind() {
+            kind if kind.is_damage() => self.corrupt(offset, bad),
+            _ => error,
+        })?;
+        let bytes = bytes.freeze();
         let whole =
-            scan::whole(self.seal, &bytes).map_err(|bad| self.corrupt(u64::from(offset), bad))?;
+            scan::record_at(seal, place, &bytes).map_err(|bad| self.corrupt(offset, bad))?;
         Ok((bytes, whole))
     }
 

@@ -1,4 +1,5 @@
-//! Looking at a store without opening it: nothing is written, leased or removed.
+//! Looking at a store without opening it: nothing is written, leased or removed. A pool under it repairs damaged copies
+//! that are found this way.
 //!
 //! Hints tell the records of a sound store that was closed. Files without one, as a crash leaves them, and with `scrub`
 //! all files, are read from front to back. Flaws are named by file, offset and key: the record's head gives the key, or
@@ -8,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use policy::purpose::{Io, Origin, Step};
-use volume::{Error, ErrorKind, IoBufMut, Listed, Result};
+use volume::{Error, ErrorKind, Listed, Result};
 
 use super::file::{File, Names, Role};
 use super::format::{self, Bad, Entries, HEADER_LEN, Kind, StoreId};
@@ -150,12 +151,11 @@ async fn survey(
         let mut covers = 0;
         if let Some(Listed { name, len }) = hints.remove(&id) {
             let hint = member.volume.open(&name).await?;
-            let bytes = hint.read_at(0, IoBufMut::zeroed(len as usize), INSPECT).await?;
             found.bytes += len;
-            match format::decode_hint(file.seal, &bytes) {
+            match scan::hint(&*hint, file.seal, INSPECT).await? {
                 Ok((header, entries)) if header.whole => {
                     covers = u64::from(header.covers);
-                    (seen.entries, seen.hinted) = (entries.0.to_vec(), true);
+                    (seen.entries, seen.hinted) = (entries, true);
                     found.records += u64::from(header.records);
                 }
                 Ok(_) => {}

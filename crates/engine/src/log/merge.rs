@@ -61,6 +61,12 @@ struct Live {
     key: Box<[u8]>,
 }
 
+impl Live {
+    const fn place(&self, file: FileId) -> Place {
+        Place { file, offset: self.offset, len: self.len, sequence: self.sequence }
+    }
+}
+
 /// A copied record, which counts once all copies are durable.
 struct Copied {
     key: Box<[u8]>,
@@ -444,22 +450,17 @@ impl Inner {
         let name = self.names.of(Role::Hint(file.id));
         let opened = self.disks[member].volume.open(&name).await;
         match opened {
-            Ok(object) => {
-                let into = IoBufMut::zeroed(object.len() as usize);
-                match object.read_at(0, into, io).await {
-                    Ok(bytes) => match format::decode_hint(file.seal, &bytes) {
-                        Ok((header, entries)) if header.whole => return Ok(entries.0.to_vec()),
-                        Ok(_) => {}
-                        Err(bad) => {
-                            tracing::warn!(hint = %name, "{}: the file is read instead", bad.what());
-                        }
-                    },
-                    Err(error) if error.kind().is_damage() => {
-                        tracing::warn!(hint = %name, %error, "the file is read instead");
-                    }
-                    Err(error) => return Err(error),
+            Ok(object) => match scan::hint(&*object, file.seal, io).await {
+                Ok(Ok((header, entries))) if header.whole => return Ok(entries),
+                Ok(Ok(_)) => {}
+                Ok(Err(bad)) => {
+                    tracing::warn!(hint = %name, "{}: the file is read instead", bad.what());
                 }
-            }
+                Err(error) if error.kind().is_damage() => {
+                    tracing::warn!(hint = %name, %error, "the file is read instead");
+                }
+                Err(error) => return Err(error),
+            },
             Err(error) if error.kind() == ErrorKind::NotFound || error.kind().is_damage() => {}
             Err(error) => return Err(error),
         }
@@ -504,31 +505,33 @@ impl Inner {
                 let inside = records.partition_point(|live| u64::from(live.offset) < piece.end);
                 let (now, later) = records.split_at(inside);
                 records = later;
-                let bytes = read_piece(file, &piece, now, io).await?;
+                let bytes = read_piece(file, &piece, io).await?;
                 self.state().members[member].counts.read_bytes += bytes.len() as u64;
                 for live in now {
                     let at = (u64::from(live.offset) - piece.start) as usize;
                     let record = bytes.get(at..at + live.len as usize).unwrap_or_default();
-                    match scan::whole(file.seal, record) {
-                        Ok(found) if found.head.sequence == live.sequence => {
-                            let value = &record[found.value];
-                            let stream =
-                                Stream { member, layout, group: Group::default(), copies: true };
-                            copied.push(
-                                self.copy_record(stream, live, found.head, value, io, outputs)
-                                    .await?,
-                            );
-                        }
-                        found => {
-                            let bad = found.err().unwrap_or(super::Bad::Foreign);
-                            self.note_damage(
-                                file,
-                                live.offset,
-                                &file.corrupt(u64::from(live.offset), bad),
-                            );
-                            whole = false;
-                        }
-                    }
+                    let place = live.place(file.id);
+                    let again;
+                    let (record, found) = match scan::record_at(file.seal, place, record) {
+                        Ok(found) => (record, found),
+                        Err(bad) => match file.record_again(place, bad, io).await {
+                            Ok((bytes, found)) => {
+                                again = bytes;
+                                (&again[..], found)
+                            }
+                            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                                self.note_damage(file, live.offset, &error);
+                                whole = false;
+                                continue;
+                            }
+                            // Another copy that is away may have it.
+                            Err(error) => return Err(error),
+                        },
+                    };
+                    let value = &record[found.value];
+                    let stream = Stream { member, layout, group: Group::default(), copies: true };
+                    let copy = self.copy_record(stream, live, found.head, value, io, outputs);
+                    copied.push(copy.await?);
                 }
             }
         }
@@ -650,31 +653,17 @@ impl Inner {
     }
 }
 
-/// Reads a piece of a file. If the device cannot read all of it, reads each record alone; those that it cannot read are
-/// zeros, which are no record.
-async fn read_piece(file: &File, piece: &Range<u64>, records: &[Live], io: Io) -> Result<IoBufMut> {
+/// Reads a piece of a file. If the device cannot read all of it, gives zeros, which are no record: the caller then reads
+/// each record alone, from any copy.
+async fn read_piece(file: &File, piece: &Range<u64>, io: Io) -> Result<IoBufMut> {
     let zeros = || IoBufMut::zeroed((piece.end - piece.start) as usize);
     match file.object.read_at(piece.start, zeros(), io).await {
         Err(error) if error.kind().is_damage() => {
             tracing::warn!(%error, "its records are read one by one");
+            Ok(zeros())
         }
-        read => return read,
+        read => read,
     }
-    let mut bytes = zeros();
-    for live in records {
-        let into = IoBufMut::zeroed(live.len as usize);
-        match file.object.read_at(u64::from(live.offset), into, io).await {
-            Ok(read) => {
-                let at = (u64::from(live.offset) - piece.start) as usize;
-                bytes[at..at + read.len()].copy_from_slice(&read);
-            }
-            Err(error) if error.kind().is_damage() => {
-                tracing::warn!(%error, "a record is not copied");
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
 }
 
 /// The next piece to read of a range: from its first record on, whole records of about [`READ_MAX`] bytes.

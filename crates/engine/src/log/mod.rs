@@ -356,7 +356,7 @@ impl Store {
     /// The value of a key.
     ///
     /// # Errors
-    /// `Corrupt`: the record is damaged, and lost; `Unavailable`: try again when the volume is back.
+    /// `Corrupt`: the record is damaged in every copy, and lost; `Unavailable`: try again when the volume is back.
     pub async fn get(&self, key: &[u8]) -> Result<Option<IoBuf>> {
         let (place, file) = {
             let state = self.0.state();
@@ -365,9 +365,8 @@ impl Store {
             };
             (place, Arc::clone(&state.files[&place.file].handle))
         };
-        let read = file.record(place.offset, place.len, READ).await.and_then(|(bytes, whole)| {
-            let is_it = bytes[whole.key.clone()] == *key && whole.head.sequence == place.sequence;
-            if is_it {
+        let read = file.record(place, READ).await.and_then(|(bytes, whole)| {
+            if bytes[whole.key.clone()] == *key {
                 Ok((bytes, whole))
             } else {
                 Err(file.corrupt(place.offset.into(), Bad::Foreign))

@@ -24,9 +24,7 @@ use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, 
 
 use super::dirty::Dirty;
 use super::file::{File, Names, Role};
-use super::format::{
-    self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Seal, Slot, StoreId,
-};
+use super::format::{self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Slot, StoreId};
 use super::index::Place;
 use super::state::{Facts, LogState, MemberState};
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
@@ -204,7 +202,12 @@ pub(super) async fn own_object(member: &Member, names: &Names) -> Result<Own> {
         Err(error) => return Err(error),
     };
     let bytes = object.read_at(0, IoBufMut::zeroed(2 * PAGE), OPEN).await?;
-    let slots = [0, PAGE].map(|at| bytes.get(at..).ok_or(Bad::Short).and_then(Slot::decode));
+    let mut slots = [0, PAGE].map(|at| bytes.get(at..).ok_or(Bad::Short).and_then(Slot::decode));
+    for (slot, at) in slots.iter_mut().zip([0, PAGE as u64]) {
+        if slot.is_err() {
+            *slot = scan::read_valid(&*object, at, PAGE, OPEN, Slot::decode).await?;
+        }
+    }
     if let Some(Err(Bad::Version)) = slots.iter().find(|slot| **slot == Err(Bad::Version)) {
         let message =
             format!("volume {}: {}: {}", member.label, names.of(Role::Store), Bad::Version.what());
@@ -382,9 +385,8 @@ impl Inner {
         if let Some(hint_len) = hint_len {
             let hint_name = self.names.of(Role::Hint(id));
             let hint = disk.volume.open(&hint_name).await?;
-            let bytes = hint.read_at(0, IoBufMut::zeroed(hint_len as usize), OPEN).await?;
-            report.hint_bytes += bytes.len() as u64;
-            match format::decode_hint(Seal::of(self.id, id), &bytes) {
+            report.hint_bytes += hint.len();
+            match scan::hint(&*hint, handle.seal, OPEN).await? {
                 Ok((header, entries)) if header.whole => {
                     if len < u64::from(header.covers) {
                         // Records behind its end are lost: reads of them fail.
@@ -394,7 +396,6 @@ impl Inner {
                             bad: Bad::Short,
                         });
                     }
-                    let entries = entries.0.to_vec();
                     return Ok(Some(FoundFile {
                         member,
                         handle,

@@ -7,6 +7,7 @@ use volume::{Name, Volume};
 
 use super::*;
 
+mod copies;
 mod damage;
 mod disk;
 mod emergency;

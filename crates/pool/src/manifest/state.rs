@@ -16,6 +16,8 @@ pub(crate) struct State {
     objects: BTreeMap<ObjectId, Stored>,
     /// The objects with a copy on each volume.
     on: BTreeMap<VolumeId, BTreeSet<ObjectId>>,
+    /// The objects with the same places, counted: there are far fewer places than objects.
+    tallies: BTreeMap<Places, Tally>,
     /// The ids that this manifest issued, or may have issued.
     issued: std::ops::Range<u64>,
     /// Numbers below this were given to volumes, or may have been given.
@@ -36,6 +38,16 @@ pub(crate) struct Stored {
     names: Vec<Name>,
 }
 
+/// The volumes of each copy of an object, the copies in the order of their volumes.
+pub(crate) type Places = Vec<Vec<VolumeId>>;
+
+/// A number of objects, and their bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Tally {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
 /// The first bytes of an object, and what they must be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Checked {
@@ -49,6 +61,13 @@ impl Stored {
     /// Its length in bytes; of a log, at its first sync.
     pub(crate) fn len(&self) -> u64 {
         self.committed.map_or(0, |committed| committed.len)
+    }
+
+    fn places(&self) -> Places {
+        let mut places: Places =
+            self.copies.iter().map(|placed| placed.layout.volumes().to_vec()).collect();
+        places.sort();
+        places
     }
 
     /// The number of its names.
@@ -141,6 +160,7 @@ impl State {
             names: BTreeMap::new(),
             objects: BTreeMap::new(),
             on: BTreeMap::new(),
+            tallies: BTreeMap::new(),
             issued: 1..1,
             volume_ids: 0,
             draining: BTreeSet::new(),
@@ -182,6 +202,44 @@ impl State {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let on = self.on.get(&volume).into_iter();
         on.flat_map(move |on| on.range((from, Bound::Unbounded)).copied())
+    }
+
+    /// The number of objects with the same places, and their bytes, for all places. Visits no object.
+    pub(crate) fn tallies(&self) -> impl Iterator<Item = (&Places, Tally)> {
+        self.tallies.iter().map(|(places, tally)| (places, *tally))
+    }
+
+    fn count(&mut self, places: Places, len: u64) {
+        let tally = self.tallies.entry(places).or_default();
+        tally.objects += 1;
+        tally.bytes += len;
+    }
+
+    fn discount(&mut self, places: &Places, len: u64) {
+        if let Some(tally) = self.tallies.get_mut(places) {
+            tally.objects -= 1;
+            tally.bytes -= len;
+            if tally.objects == 0 {
+                self.tallies.remove(places);
+            }
+        }
+    }
+
+    /// Changes an object, and counts it where it belongs then.
+    fn change<T>(
+        &mut self,
+        id: ObjectId,
+        change: impl FnOnce(&mut Stored) -> Result<T>,
+    ) -> Result<T> {
+        let stored = self.objects.get_mut(&id).ok_or_else(|| gone(id))?;
+        let (places, len) = (stored.places(), stored.len());
+        let changed = change(stored);
+        let (places_now, len_now) = (stored.places(), stored.len());
+        if (&places, len) != (&places_now, len_now) {
+            self.discount(&places, len);
+            self.count(places_now, len_now);
+        }
+        changed
     }
 
     fn put_on(&mut self, id: ObjectId, volumes: impl IntoIterator<Item = VolumeId>) {
@@ -228,6 +286,15 @@ impl State {
 
     pub(crate) fn objects(&self) -> impl Iterator<Item = (ObjectId, &Stored)> {
         self.objects.iter().map(|(&id, stored)| (id, stored))
+    }
+
+    /// The objects after `after`, in the order of their ids. Visits no others.
+    pub(crate) fn objects_after(
+        &self,
+        after: Option<ObjectId>,
+    ) -> impl Iterator<Item = (ObjectId, &Stored)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.objects.range((from, Bound::Unbounded)).map(|(&id, stored)| (id, stored))
     }
 
     /// Every name that begins with `prefix`, in order.
@@ -277,8 +344,10 @@ impl State {
                 self.create(*id, name, Stored { kind, copies, committed, names })?;
             }
             Record::Commit { id, committed } => {
-                let stored = self.objects.get_mut(id).ok_or_else(|| gone(*id))?;
-                stored.committed = Some(*committed);
+                self.change(*id, |stored| {
+                    stored.committed = Some(*committed);
+                    Ok(())
+                })?;
             }
             Record::Unlink { name } => {
                 let id = self.names.remove(name).ok_or_else(|| not_found(name))?;
@@ -309,12 +378,13 @@ impl State {
             Record::Close => {}
             Record::AddCopy { id, placed } => self.add_copy(*id, placed)?,
             Record::DropCopy { id, number } => {
-                let stored = self.objects.get_mut(id).ok_or_else(|| gone(*id))?;
-                let dropped = stored.copies.remove(*number).ok_or_else(|| {
-                    invalid(format!("object {id}: copy {number} is not one of several"))
+                let (kind, copies, left) = self.change(*id, |stored| {
+                    let dropped = stored.copies.remove(*number).ok_or_else(|| {
+                        invalid(format!("object {id}: copy {number} is not one of several"))
+                    })?;
+                    let left = stored.copies.volumes().collect();
+                    Ok((stored.kind, Copies::of([dropped]), left))
                 })?;
-                let (kind, copies) = (stored.kind, Copies::of([dropped]));
-                let left = stored.copies.volumes().collect();
                 copies.iter().for_each(|gone| self.take_off(*id, gone, &left));
                 return Ok(copies.map(|copies| Dead { id: *id, kind, copies, whole: false }));
             }
@@ -330,14 +400,18 @@ impl State {
     }
 
     fn add_copy(&mut self, id: ObjectId, placed: &Placed) -> Result<()> {
-        let stored = self.objects.get_mut(&id).ok_or_else(|| gone(id))?;
-        if placed.number == 0 || placed.number >= self.issued.end {
-            return Err(invalid(format!("object {id}: copy {} was never issued", placed.number)));
-        }
-        if stored.copies.get(placed.number).is_some() {
-            return Err(invalid(format!("object {id}: there is a copy {}", placed.number)));
-        }
-        stored.copies.add(placed.clone());
+        let is_issued = placed.number > 0 && placed.number < self.issued.end;
+        self.change(id, |stored| {
+            if !is_issued {
+                let what = format!("object {id}: copy {} was never issued", placed.number);
+                return Err(invalid(what));
+            }
+            if stored.copies.get(placed.number).is_some() {
+                return Err(invalid(format!("object {id}: there is a copy {}", placed.number)));
+            }
+            stored.copies.add(placed.clone());
+            Ok(())
+        })?;
         self.put_on(id, placed.layout.volumes().iter().copied());
         Ok(())
     }
@@ -361,6 +435,7 @@ impl State {
         }
         self.names.insert(name.clone(), id);
         self.put_on(id, stored.copies.volumes());
+        self.count(stored.places(), stored.len());
         self.objects.insert(id, stored);
         Ok(())
     }
@@ -402,7 +477,9 @@ impl State {
         if !stored.names.is_empty() {
             return None;
         }
-        let Stored { kind, copies, .. } = self.objects.remove(&id)?;
+        let stored = self.objects.remove(&id)?;
+        self.discount(&stored.places(), stored.len());
+        let Stored { kind, copies, .. } = stored;
         self.take_off(id, &copies, &BTreeSet::new());
         Some(Dead { id, kind, copies, whole: true })
     }
@@ -514,6 +591,61 @@ mod tests {
         state.apply(&[Record::Rename { from: name("a"), to: name("c") }]).unwrap();
         assert_eq!(on(&state, 0, None), [1]);
         assert_eq!(state.object(ObjectId(1)).unwrap().name(), Some(&name("c")));
+    }
+
+    /// The tallies, counted object by object.
+    fn counted(state: &State) -> BTreeMap<Places, Tally> {
+        let mut tallies: BTreeMap<Places, Tally> = BTreeMap::new();
+        for (_, stored) in state.objects() {
+            let tally = tallies.entry(stored.places()).or_default();
+            tally.objects += 1;
+            tally.bytes += stored.len();
+        }
+        tallies
+    }
+
+    #[test]
+    fn tallies_follow_every_edit() {
+        let mut state = state(&[(1, "a"), (2, "b"), (3, "c")]);
+        let id = ObjectId(2);
+        let placed = |number, volumes: &[u16]| Placed {
+            number,
+            layout: match *volumes {
+                [volume] => Layout::Whole { volume: VolumeId(volume) },
+                _ => Layout::Striped {
+                    chunk: 4096,
+                    volumes: volumes.iter().map(|&volume| VolumeId(volume)).collect(),
+                },
+            },
+        };
+        let edits = [
+            Record::AddCopy { id, placed: placed(50, &[1]) },
+            Record::AddCopy { id, placed: placed(51, &[2, 3]) },
+            Record::Commit { id, committed: Committed { len: 7, checksum: None } },
+            Record::Commit { id: ObjectId(1), committed: Committed { len: 99, checksum: None } },
+            Record::DropCopy { id, number: 0 },
+            Record::Link { from: name("b"), to: name("d") },
+            Record::Unlink { name: name("b") },
+            Record::Rename { from: name("a"), to: name("c") },
+            Record::DropCopy { id, number: 50 },
+        ];
+        assert_eq!(state.tallies, counted(&state));
+        for edit in &edits {
+            state.apply(std::slice::from_ref(edit)).unwrap();
+            assert_eq!(state.tallies, counted(&state), "{edit:?}");
+        }
+        // Refused edits count nothing.
+        for edit in [
+            Record::DropCopy { id, number: 51 },
+            Record::AddCopy { id, placed: placed(500, &[1]) },
+            Record::AddCopy { id: ObjectId(70), placed: placed(52, &[1]) },
+        ] {
+            assert!(state.apply(&[edit]).is_err());
+            assert_eq!(state.tallies, counted(&state));
+        }
+        state.apply(&[Record::Unlink { name: name("d") }]).unwrap();
+        state.apply(&[Record::Unlink { name: name("c") }]).unwrap();
+        assert_eq!(state.tallies, BTreeMap::new());
     }
 
     #[test]

@@ -406,7 +406,7 @@ impl Mover {
                     figures.dropped[drop.whence as usize] += 1;
                 }
             }
-            Ended::Others(Repaired { made, short }) => {
+            Ended::Others(Repaired { made, short, .. }) => {
                 self.mending = false;
                 self.news |= made > 0;
                 self.figures.lock().made[Why::Repair as usize] += made;

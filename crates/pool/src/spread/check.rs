@@ -10,6 +10,7 @@ use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
+use super::copies::Others;
 use super::handle::{Handle, is_suspicious};
 use super::inode::Replica;
 use crate::header;
@@ -196,7 +197,10 @@ impl Spread {
         let mut findings = Vec::new();
         for replica in object.inode().replicas() {
             let problem = match read_through(object, &replica, [checked.len; 2], IO).await {
-                Ok([_, all]) if all == checked.checksum => None,
+                Ok([_, all]) if all == checked.checksum => {
+                    self.0.damages.set_verified(object.inode().id, replica.number, checked);
+                    None
+                }
                 Ok(_) => {
                     self.0.damages.tell(object.inode(), &replica, NOT_WRITTEN);
                     Some(Problem::Damaged)
@@ -254,7 +258,12 @@ impl Spread {
         let (mut good, mut bad) = (0, Vec::new());
         for replica in &replicas {
             match read_through(object, replica, lens, io).await {
-                Ok([first, _]) if checked.is_none_or(|known| first == known.checksum) => good += 1,
+                Ok([first, _]) if checked.is_none_or(|known| first == known.checksum) => {
+                    good += 1;
+                    if let Some(checked) = checked {
+                        self.0.damages.set_verified(inode.id, replica.number, checked);
+                    }
+                }
                 Ok(_) => bad.push((replica, NOT_WRITTEN.to_owned())),
                 Err(e) if is_suspicious(&e) => bad.push((replica, e.to_string())),
                 Err(e) => {
@@ -287,11 +296,12 @@ impl Spread {
         }
     }
 
-    /// Drops a bad copy; false if another task did, or it is the last.
+    /// Drops a bad copy; false if another task did, or it is the last. The others need not be verified: they can only
+    /// be better.
     async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
         let copies = self.copies_of(id);
         let bad = copies.iter().find(|placed| placed.is_on(volume)).map(|placed| placed.number);
-        let dropped = self.drop_copy(id, volume).await;
+        let dropped = self.drop_copy_if(id, volume, Others::Answer).await;
         self.0.replication.due();
         match dropped {
             Ok(()) => {

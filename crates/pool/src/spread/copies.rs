@@ -10,6 +10,15 @@
 //! 4. record the copy, if the object still exists; from then on it is read and written;
 //! 5. wait until that is durable.
 //!
+//! The bytes that a checksum of the manifest covers are hashed while they are copied, all of a sealed object, and those of
+//! a log up to its last scrub. If they are not the bytes that were written, the copy is made again from each other copy
+//! alone, and copies without the right bytes count as damaged. Bytes without a checksum are copied as they are read: if
+//! they were damaged, the store that reads them finds that by the checksums of its records, and
+//! [`read_again`](volume::Object::read_again) repairs them from another copy.
+//!
+//! The last copy but one is dropped only after the other was verified in the same way, and synced if the object may be
+//! written.
+//!
 //! After a crash before step 4 is durable, the leaf object is an orphan: the manifest issued its number and
 //! does not list it, so the next opening of the pool removes it. Later the copy is as good as any.
 //!
@@ -21,23 +30,26 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use policy::placement::{Candidate, Layout, VolumeId};
-use policy::purpose::Origin;
+use policy::purpose::{Origin, Step};
 use policy::units::KIB;
 use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Pending, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
+use super::check::{NOT_WRITTEN, read_through};
 use super::create::Place;
 use super::handle::Handle;
 use super::inode::{Inode, Replica};
 use super::leaves::NewCopy;
 use super::placing::Wanted;
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::{Placed, State, Stored};
+use crate::manifest::{Checked, Placed, State, Stored, gone};
 use crate::members::Occupied;
 
 /// The bytes read at once: one operation of most contracts.
 const PIECE: u64 = 256 * KIB;
+/// Reads and syncs of the copies that stay when another is dropped.
+const VERIFY: Io = Io::new(Origin::Copy, Step::Data);
 /// The number of concurrent reads: at a queue, sequential reads would wait for all other requests each time.
 const AHEAD: usize = 4;
 
@@ -94,8 +106,14 @@ impl How {
     }
 }
 
-/// The checksum of an object's bytes; none if it is unknown.
-type Hashed = Option<u64>;
+/// What the other copies of an object must do before one is dropped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Others {
+    /// Two of them answer for the last byte; or one does, and has the bytes that a checksum of the manifest covers.
+    Hold,
+    /// One of them answers for the last byte.
+    Answer,
+}
 
 impl Spread {
     /// Every object in the manifest, once, in the order of first names.
@@ -212,43 +230,66 @@ impl Spread {
 
     async fn copy_sealed(&self, handle: &Handle, target: &NewCopy, how: &How) -> Result<u64> {
         let (pool, inode) = (&self.0, handle.inode());
-        pool.catalog.must_live(inode.id)?;
-        let expected = pool.catalog.checked(inode).map(|checked| checked.checksum);
-        let mut found = self.copy_whole(handle, None, target, how).await?;
-        if found != expected {
-            // One of the copies is damaged, and it is unknown which: copy from each one alone.
-            for replica in inode.replicas() {
-                tracing::warn!("{}: read again from volume {}", inode.name, replica.labels());
-                found = self.copy_whole(handle, Some(&replica), target, how).await.unwrap_or(None);
-                if found == expected {
-                    break;
-                }
-            }
-        }
-        if found != expected {
-            let what = format!(
-                "{} (object {}): no copy has the bytes that were written: restore it",
-                inode.name, inode.id
-            );
-            return Err(Error::new(ErrorKind::Corrupt, what));
-        }
+        let checked = pool.catalog.checked(inode).ok_or_else(|| gone(inode.id))?;
+        self.copy_checked(handle, checked, target, how).await?;
         target.sync(how.io).await?;
         let len = inode.len();
         // Steps 4 and 5.
         let lsn = pool.catalog.add_copy(inode, &target.placed)?;
         pool.journal.durable(lsn).await?;
+        pool.damages.set_verified(inode.id, target.placed.number, checked);
         Ok(len)
     }
 
-    /// Copies all bytes from one copy, or piece by piece from any; returns their checksum.
-    async fn copy_whole(
+    /// Copies the bytes that a checksum covers, and compares them with it. Counts the copies without these bytes as
+    /// damaged.
+    ///
+    /// # Errors
+    /// `Corrupt`: no copy has them.
+    async fn copy_checked(
+        &self,
+        handle: &Handle,
+        checked: Checked,
+        target: &NewCopy,
+        how: &How,
+    ) -> Result<()> {
+        let (pool, inode) = (&self.0, handle.inode());
+        let Checked { len, checksum } = checked;
+        // The bytes of a log lose their checksum before they are written over; then it need not fit.
+        let holds = |found: u64| found == checksum || pool.catalog.checked(inode) != Some(checked);
+        if holds(self.copy_first(handle, None, len, target, how).await?) {
+            return Ok(());
+        }
+        // One of the copies is damaged, and it is unknown which: copy from each one alone.
+        for replica in inode.replicas() {
+            tracing::warn!("{}: read again from volume {}", inode.name, replica.labels());
+            match self.copy_first(handle, Some(&replica), len, target, how).await {
+                Ok(found) if holds(found) => return Ok(()),
+                Ok(_) => {
+                    pool.damages.tell(inode, &replica, NOT_WRITTEN);
+                    pool.replication.suspect(inode.id);
+                }
+                Err(e) => tracing::debug!("{}: a copy is not copied: {e}", inode.name),
+            }
+        }
+        pool.catalog.must_live(inode.id)?;
+        let what = format!(
+            "{} (object {}): no copy has the bytes that were written: restore it",
+            inode.name, inode.id
+        );
+        Err(Error::new(ErrorKind::Corrupt, what))
+    }
+
+    /// Copies the first `len` bytes from one copy, or piece by piece from any; returns their checksum.
+    async fn copy_first(
         &self,
         handle: &Handle,
         from: Option<&Replica>,
+        len: u64,
         target: &NewCopy,
         how: &How,
-    ) -> Result<Hashed> {
-        let (len, io) = (handle.len(), how.io);
+    ) -> Result<u64> {
+        let io = how.io;
         let piece = async |at: u64| {
             how.ready().await?;
             self.0.catalog.must_live(handle.inode().id)?;
@@ -267,14 +308,19 @@ impl Spread {
             hash.update(&piece);
             target.write(at, piece, io).await?;
         }
-        Ok(Some(hash.digest()))
+        Ok(hash.digest())
     }
 
     /// Copies an object that may be written to meanwhile.
     async fn copy_living(&self, handle: &Handle, target: &NewCopy, how: &How) -> Result<u64> {
         let (inode, io) = (handle.inode(), how.io);
-        let mut at = 0;
         inode.write_lock.take_touched();
+        let checked = self.0.catalog.checked(inode);
+        let mut at = 0;
+        if let Some(checked) = checked {
+            self.copy_checked(handle, checked, target, how).await?;
+            at = checked.len;
+        }
         for round in 0.. {
             // The next round finds later changes before `at`.
             at = self.follow(handle, target, at, how).await?;
@@ -299,6 +345,9 @@ impl Spread {
             let lsn = self.0.catalog.add_copy(inode, &target.placed)?;
             self.0.journal.durable(lsn).await?;
             drop(exclusive);
+            if let Some(checked) = checked {
+                self.0.damages.set_verified(inode.id, target.placed.number, checked);
+            }
             return Ok(at);
         }
         unreachable!("rounds are not counted out")
@@ -328,14 +377,29 @@ impl Spread {
 
     /// Drops the copy of an object on volume `from`. Durable on return; then the bytes are removed.
     ///
+    /// If only one other copy answers, that is verified before: it is synced if the object may be written, and its bytes
+    /// are compared with the checksum of the manifest as far as that covers them. A copy that was verified a short while
+    /// ago is not read again: the last 256 are remembered.
+    ///
     /// # Errors
-    /// `NotFound`: there is none. `Invalid`: it is the only one. `Unavailable`: none of the others answers;
-    /// or no volume takes the manifest, and the copy is dropped once one does.
+    /// `NotFound`: there is none. `Invalid`: it is the only one. `Corrupt`: the other copy is not what was written.
+    /// `Unavailable`: none of the others answers; or no volume takes the manifest, and the copy is dropped once one
+    /// does.
     pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
+        self.drop_copy_if(id, from, Others::Hold).await
+    }
+
+    /// The same for a caller that says what the other copies must do.
+    pub(super) async fn drop_copy_if(
+        &self,
+        id: ObjectId,
+        from: VolumeId,
+        others: Others,
+    ) -> Result<()> {
         let pool = &self.0;
         let inode = pool.catalog.inode_by_id(id)?;
         pool.journal.ready().await?;
-        self.another_must_answer(&inode, from).await?;
+        self.another_must(others, &inode, from).await?;
         // A write in progress uses the copies that it began with.
         let exclusive = match inode.is_sealed() {
             true => None,
@@ -348,21 +412,59 @@ impl Spread {
         Ok(())
     }
 
-    /// Checks that a copy that is not on `from` answers, if there is one, by reading its last byte.
-    async fn another_must_answer(&self, inode: &Arc<Inode>, from: VolumeId) -> Result<()> {
-        let others = inode.replicas().into_iter();
-        let others = others.filter(|replica| !replica.is_on(from));
+    /// Checks that a copy that is not on `from` does what it must, if there is one.
+    async fn another_must(&self, others: Others, inode: &Arc<Inode>, from: VolumeId) -> Result<()> {
         let handle = self.handle(Arc::clone(inode));
-        let mut answer = Ok(());
-        for replica in others {
-            answer = handle.answers(&replica).await;
-            if answer.is_ok() {
-                break;
+        let (mut answering, mut failed) = (Vec::new(), None);
+        for replica in inode.replicas().into_iter().filter(|replica| !replica.is_on(from)) {
+            match handle.answers(&replica).await {
+                Ok(()) => answering.push(replica),
+                Err(e) => failed = Some(e),
             }
         }
-        answer.map_err(|e| {
-            Error::new(ErrorKind::Unavailable, format!("its other copies do not answer: {e}"))
+        let held = match (&answering[..], failed) {
+            ([], Some(e)) => Err(e),
+            ([only], _) if others == Others::Hold => self.must_hold(&handle, only).await,
+            // Of several, the next drop verifies one.
+            _ => Ok(()),
+        };
+        held.map_err(|e| match e.kind() {
+            ErrorKind::Corrupt => e,
+            _ => {
+                let what = format!("its other copies do not answer: {e}");
+                Error::new(ErrorKind::Unavailable, what)
+            }
         })
+    }
+
+    /// Checks that a copy holds the bytes that a checksum of the manifest covers, and everything durably.
+    ///
+    /// # Errors
+    /// `Corrupt`: it has other bytes, and counts as damaged; those of its volumes.
+    async fn must_hold(&self, handle: &Handle, replica: &Replica) -> Result<()> {
+        let (pool, inode) = (&self.0, handle.inode());
+        if !inode.is_sealed() {
+            handle.sync_copy(replica, 0, VERIFY).await?;
+        }
+        let Some(checked) = pool.catalog.checked(inode) else { return Ok(()) };
+        if pool.damages.is_verified(inode.id, replica.number, checked) {
+            return Ok(());
+        }
+        let [found, _] = read_through(handle, replica, [checked.len; 2], VERIFY).await?;
+        if found == checked.checksum {
+            pool.damages.set_verified(inode.id, replica.number, checked);
+        } else if pool.catalog.checked(inode) == Some(checked) {
+            pool.damages.tell(inode, replica, NOT_WRITTEN);
+            pool.replication.suspect(inode.id);
+            let what = format!(
+                "{} (object {}) on volume {} is not what was written, so no other copy is dropped",
+                inode.name,
+                inode.id,
+                replica.labels()
+            );
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        Ok(())
     }
 
     fn has_copy(&self, id: ObjectId, number: u64) -> bool {

@@ -1,6 +1,6 @@
 //! Damage: copies with bytes that differ from those written or cannot be read, and whether another copy could answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
@@ -8,9 +8,14 @@ use parking_lot::Mutex;
 use super::Spread;
 use super::inode::{Inode, Replica};
 use crate::leaf::ObjectId;
+use crate::manifest::Checked;
 
 /// How many single copies are remembered as read through.
 const READ_THROUGH_MAX: usize = 4096;
+
+/// How many copies are remembered as verified. A drain verifies each copy right before it drops another, so a few are
+/// enough to read none twice; a copy that was verified long ago may have rotted since.
+const VERIFIED_MAX: usize = 256;
 
 /// Damage found since a pool was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -26,7 +31,7 @@ pub struct Damage {
 /// One copy of an object, by the number of each.
 type Copy = (ObjectId, u64);
 
-/// The damage found since the pool was opened. Each of its two inner locks is taken alone.
+/// The damage found since the pool was opened. Each of its inner locks is taken alone.
 #[derive(Default)]
 pub(super) struct Damages {
     /// Locked while a log is scrubbed, before every other lock.
@@ -34,6 +39,8 @@ pub(super) struct Damages {
     known: Mutex<Known>,
     /// Single copies that were read through because a reader could not use their bytes.
     read_through: Mutex<BTreeSet<Copy>>,
+    /// The copies verified last by a checksum of the manifest, and that checksum; the oldest first.
+    verified: Mutex<VecDeque<(Copy, Checked)>>,
 }
 
 #[derive(Default)]
@@ -70,6 +77,7 @@ impl Damages {
             known.found += 1;
         }
         let (name, id, labels) = (&inode.name, inode.id, replica.labels());
+        self.verified.lock().retain(|(copy, _)| *copy != (id, replica.number));
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
@@ -85,6 +93,21 @@ impl Damages {
     /// Lets the next caller verify a copy that could not be read now.
     pub(super) fn give_up_reading_through(&self, id: ObjectId, number: u64) {
         self.read_through.lock().remove(&(id, number));
+    }
+
+    /// Records that the first bytes of a copy have their checksum.
+    pub(super) fn set_verified(&self, id: ObjectId, number: u64, checked: Checked) {
+        let mut verified = self.verified.lock();
+        verified.retain(|(copy, _)| *copy != (id, number));
+        if verified.len() == VERIFIED_MAX {
+            verified.pop_front();
+        }
+        verified.push_back(((id, number), checked));
+    }
+
+    /// Whether a copy is among those verified last, with this checksum.
+    pub(super) fn is_verified(&self, id: ObjectId, number: u64, checked: Checked) -> bool {
+        self.verified.lock().contains(&((id, number), checked))
     }
 
     /// [`Damages::tell`] of a read that failed, if it shows damage.

@@ -10,10 +10,10 @@ use volume::{
     Check, Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking,
 };
 
-use super::Spread;
 use super::inode::{Inode, Replica, Way, name_part};
 use super::leaves::all;
 use super::write_lock::SharedGuard;
+use super::{Parts, Spread};
 use crate::leaf::{Kind, ObjectId};
 
 /// An open object of a pool.
@@ -157,6 +157,10 @@ impl Handle {
         self.inode.volume_at(offset)
     }
 
+    pub(super) fn pool(&self) -> &Parts {
+        &self.pool.0
+    }
+
     pub(super) const fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
@@ -186,7 +190,7 @@ impl Handle {
     }
 
     /// The number of existing bytes among `len` at `offset`.
-    fn within(&self, offset: u64, len: usize) -> usize {
+    pub(super) fn within(&self, offset: u64, len: usize) -> usize {
         let rest = self.inode.len().saturating_sub(offset);
         usize::try_from(rest).unwrap_or(usize::MAX).min(len)
     }
@@ -563,7 +567,7 @@ impl Object for Handle {
         io: Io,
         check: Check,
     ) -> Pending<'_, IoBufMut> {
-        volume::again::read(self, offset, into, io, check)
+        Box::pin(self.read_checked(offset, into, io, check))
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

@@ -22,6 +22,7 @@
 //! needs the volume fails with `Unavailable`; the message names object and volume. A volume that comes
 //! back is used again, unless it was missing when the pool was opened.
 
+mod again;
 mod align;
 mod catalog;
 mod check;

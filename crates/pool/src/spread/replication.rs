@@ -16,7 +16,11 @@ use super::Spread;
 use super::copies::How;
 use super::rebalancing::is_plain;
 use crate::leaf::ObjectId;
+use crate::manifest::state::Tally;
 use crate::manifest::{Placed, State, Stored};
+
+/// Objects looked at under one lock of the manifest, which takes some 0.1 ms.
+const LOOK_AT_ONCE: usize = 1024;
 
 /// The replication target, and the shortfalls found since the mover's last check.
 pub(crate) struct Replication {
@@ -114,12 +118,15 @@ pub struct Redundancy {
 pub struct Repaired {
     /// Copies made.
     pub made: u64,
+    /// Objects of the manifest looked at: each once.
+    pub looked_at: u64,
     /// Objects that still have fewer copies than they should, by name, and why.
     pub short: Vec<(Name, String)>,
 }
 
 impl Spread {
-    /// The redundancy of the pool while the volumes `gone` do not answer. Visits every object.
+    /// The redundancy of the pool while the volumes `gone` do not answer. Takes time by the number of different places of
+    /// objects, not by that of objects, so that a health check may ask each second.
     #[must_use]
     pub fn redundancy(&self, gone: &BTreeSet<VolumeId>) -> Redundancy {
         let pool = &self.0;
@@ -128,14 +135,17 @@ impl Spread {
             Redundancy { target: pool.replication.target, doubtful, ..Redundancy::default() };
         let here = self.here_without(gone);
         pool.journal.look(|state| {
-            for (_, object) in state.objects() {
-                let is_here =
-                    |placed: &Placed| placed.layout.volumes().iter().all(|v| here.contains(v));
-                found.unreadable += u64::from(!object.copies.iter().any(is_here));
-                let good = usable(object, &here, state).count();
-                if good < found.target && found.target > 1 {
-                    found.short += 1;
-                    found.short_bytes += object.len();
+            let draining = state.draining();
+            for (places, Tally { objects, bytes }) in state.tallies() {
+                let is_here = |copy: &&Vec<VolumeId>| copy.iter().all(|v| here.contains(v));
+                let counts = |copy: &&Vec<VolumeId>| !copy.iter().any(|v| draining.contains(v));
+                let readable = places.iter().filter(is_here);
+                if readable.clone().next().is_none() {
+                    found.unreadable += objects;
+                }
+                if readable.filter(counts).count() < found.target && found.target > 1 {
+                    found.short += objects;
+                    found.short_bytes += bytes;
                 }
             }
         });
@@ -188,8 +198,14 @@ impl Spread {
         let pool = &self.0;
         let mut repaired = Repaired::default();
         let mut after = None;
-        while let Some((id, lacks)) = self.next_short(after, &which, gone) {
-            after = Some(id);
+        loop {
+            let looked = self.look_for_short(after, &which, gone);
+            if looked.count == 0 {
+                return repaired;
+            }
+            repaired.looked_at += looked.count;
+            after = looked.last;
+            let Some((id, lacks)) = looked.short else { continue };
             let Ok(inode) = pool.catalog.inode_by_id(id) else { continue };
             for _ in 0..lacks {
                 match self.copy_anywhere(&inode, how).await {
@@ -203,7 +219,6 @@ impl Spread {
                 tell(repaired.made);
             }
         }
-        repaired
     }
 
     /// The present volumes without those `gone`.
@@ -227,24 +242,43 @@ impl Spread {
         })
     }
 
-    /// The first object after `after` with fewer usable copies than the target, and how many it lacks.
-    fn next_short(
+    /// Looks at the next objects after `after`, up to the first one with fewer usable copies than the target, and at
+    /// [`LOOK_AT_ONCE`] at most: edits of the manifest wait meanwhile.
+    fn look_for_short(
         &self,
         after: Option<ObjectId>,
         which: &impl Fn(&Stored) -> bool,
         gone: &BTreeSet<VolumeId>,
-    ) -> Option<(ObjectId, usize)> {
+    ) -> Looked {
         let here = self.here_without(gone);
         self.0.journal.look(|state| {
-            let later = |id: ObjectId| after.is_none_or(|after| id > after);
-            let mut objects = state.objects().filter(|(id, object)| later(*id) && which(object));
-            objects.find_map(|(id, object)| {
-                let good = usable(object, &here, state).count();
-                let lacks = self.0.replication.target.saturating_sub(good);
-                (lacks > 0).then_some((id, lacks))
-            })
+            let mut looked = Looked::default();
+            for (id, object) in state.objects_after(after).take(LOOK_AT_ONCE) {
+                looked.last = Some(id);
+                looked.count += 1;
+                if which(object) {
+                    let good = usable(object, &here, state).count();
+                    let lacks = self.0.replication.target.saturating_sub(good);
+                    if lacks > 0 {
+                        looked.short = Some((id, lacks));
+                        break;
+                    }
+                }
+            }
+            looked
         })
     }
+}
+
+/// What a look for short objects found.
+#[derive(Default)]
+struct Looked {
+    /// How many were looked at; 0 behind the last of all.
+    count: u64,
+    /// The last of them.
+    last: Option<ObjectId>,
+    /// The same if it lacks copies, and how many.
+    short: Option<(ObjectId, usize)>,
 }
 
 /// The copies of an object that count: all their volumes are `here`, and none is draining.

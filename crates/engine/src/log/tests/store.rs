@@ -179,7 +179,7 @@ fn a_file_goes_when_its_last_reader_is_done() {
     rig.tend(&store);
     assert!(store.figures().volumes[0].dying_bytes > 0);
     let (place, file) = reader;
-    let (bytes, whole) = rig.clock.run(file.record(place.offset, place.len, READ)).unwrap();
+    let (bytes, whole) = rig.clock.run(file.record(place, READ)).unwrap();
     assert_eq!(bytes[whole.value], value(0, 900));
     drop(file);
     rig.tend(&store);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use volume::Volume;
 
 use super::failed;
-use super::open::{read, segment_of};
+use super::open::{read_segment, segment_of};
 use super::wal::Records;
 use crate::log::{self, Member};
 use crate::series::Result;
@@ -53,7 +53,7 @@ pub async fn stores_on(members: &[(String, Arc<dyn Volume>)]) -> Result<Vec<Stri
 }
 
 /// Inspects the store called `name` on these volumes. Reads its whole write-ahead log, and with `scrub` every block.
-/// Changes nothing.
+/// Changes nothing, but a pool repairs damaged copies that it finds this way.
 ///
 /// # Errors
 /// As for [`log::inspect`].
@@ -71,7 +71,7 @@ pub async fn inspect(
             let Some(segment) = segment_of(name, &listed.name) else { continue };
             let what = format!("volume {label}: {}", listed.name);
             let object = volume.open(&listed.name).await.map_err(|error| failed(&error))?;
-            let bytes = read(&*object).await?;
+            let bytes = read_segment(&*object, store, segment).await?;
             found.segments += 1;
             let Some(mut records) = Records::new(&bytes, store, segment) else {
                 // A crash came before its header was written.

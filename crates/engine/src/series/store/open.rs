@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
-use volume::{Clock, IoBufMut, Name, Object, Volume};
+use volume::{Check, Clock, IoBufMut, Name, Object, Volume};
 
 use super::away::Away;
 use super::commit::Writer;
@@ -156,7 +156,7 @@ impl Store {
         for (number, label, volume, name) in segments {
             let what = format!("{label}: {name}");
             let object = volume.open(&name).await.map_err(|error| failed(&error))?;
-            let bytes = read(&*object).await?;
+            let bytes = read_segment(&*object, inner.log.id(), number).await?;
             // Blocks written from it could otherwise survive a crash that loses its dirty pages.
             object.sync(OPEN).await.map_err(|error| failed(&error))?;
             report.segments += 1;
@@ -262,7 +262,57 @@ fn damaged(what: &str) -> Error {
     ))
 }
 
-pub(super) async fn read(object: &dyn Object) -> Result<Vec<u8>> {
+/// Reads a segment of the write-ahead log. Where it has no whole record, the other copies of the segment are asked: one
+/// copy of a pool may be damaged where another is not.
+pub(super) async fn read_segment(
+    object: &dyn Object,
+    store: StoreId,
+    segment: u32,
+) -> Result<Vec<u8>> {
+    let mut bytes = read(object).await?;
+    let header = wal::header(store, segment);
+    if bytes.len() >= header.len() && bytes[..header.len()] != header {
+        let check: Check = Arc::new(move |bytes| *bytes == header);
+        if let Some(found) = read_again(object, 0, header.len(), check).await {
+            bytes[..header.len()].copy_from_slice(&found);
+        }
+    }
+    let Some(mut records) = Records::new(&bytes, store, segment) else { return Ok(bytes) };
+    records.by_ref().for_each(drop);
+    let mut end = records.end();
+    while end < bytes.len() {
+        let at = end as u64;
+        // How far the records of any copy go. The bytes behind them may be torn, so no copy is accepted yet.
+        let longest = Arc::new(AtomicUsize::new(0));
+        let measured = Arc::clone(&longest);
+        let measure: Check = Arc::new(move |bytes| {
+            measured.fetch_max(wal::records_len(bytes, segment, at), Ordering::Relaxed);
+            false
+        });
+        read_again(object, at, bytes.len() - end, measure).await;
+        let len = longest.load(Ordering::Relaxed);
+        if len == 0 {
+            break;
+        }
+        let check: Check = Arc::new(move |bytes| {
+            bytes.len() == len && wal::records_len(bytes, segment, at) == len
+        });
+        let Some(found) = read_again(object, at, len, check).await else { break };
+        bytes[end..end + len].copy_from_slice(&found);
+        end += len;
+        // The first copy may go on from here.
+        end += wal::records_len(&bytes[end..], segment, end as u64);
+    }
+    Ok(bytes)
+}
+
+/// Bytes that `check` accepts, of any copy.
+async fn read_again(object: &dyn Object, at: u64, len: usize, check: Check) -> Option<IoBufMut> {
+    // A copy that is away may have them. Until it is back, they count as torn.
+    object.read_again(at, IoBufMut::zeroed(len), OPEN, check).await.ok()
+}
+
+async fn read(object: &dyn Object) -> Result<Vec<u8>> {
     let len = object.len() as usize;
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {

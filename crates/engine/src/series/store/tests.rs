@@ -14,6 +14,7 @@ use crate::log::StoreId;
 use crate::series::{Kind, Predicate, Reason, Scalar, Test, Value};
 
 mod cases;
+mod copies;
 mod full;
 mod gone;
 mod inspected;

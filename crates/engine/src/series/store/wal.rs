@@ -90,19 +90,30 @@ impl<'a> Iterator for Records<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        let rest = self.bytes.get(self.at..)?;
-        let len = u32::from_le_bytes(*rest.first_chunk()?) as usize;
-        if len == 0 || len > RECORD_MAX {
-            return None;
-        }
-        let body = rest.get(HEAD..HEAD + len)?;
-        let sum = checksum(self.segment, self.at as u64, body);
-        if !crate::series::sum_fits(sum, &rest[4..HEAD]) {
-            return None;
-        }
-        self.at += HEAD + len;
+        let body = record(self.bytes.get(self.at..)?, self.segment, self.at as u64)?;
+        self.at += HEAD + body.len();
         Some(body)
     }
+}
+
+/// The body of the record at the start of `bytes`, which is `at` in its segment; `None` if there is no whole one.
+fn record(bytes: &[u8], segment: u32, at: u64) -> Option<&[u8]> {
+    let len = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+    if len == 0 || len > RECORD_MAX {
+        return None;
+    }
+    let body = bytes.get(HEAD..HEAD + len)?;
+    let sum = checksum(segment, at, body);
+    crate::series::sum_fits(sum, &bytes[4..HEAD]).then_some(body)
+}
+
+/// How many bytes whole records take at the start of `bytes`, which is `at` in their segment.
+pub(super) fn records_len(bytes: &[u8], segment: u32, at: u64) -> usize {
+    let mut end = 0;
+    while let Some(body) = record(&bytes[end..], segment, at + end as u64) {
+        end += HEAD + body.len();
+    }
+    end
 }
 
 /// Appends a string with its length.
