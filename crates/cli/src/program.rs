@@ -289,25 +289,19 @@ impl Control for Program {
 
     fn reload(&self) -> Result<Vec<String>, admin::Error> {
         let _one_at_a_time = self.changing.lock();
+        // Whatever may fail comes before the first change.
         let new = Settings::load(&self.file).map_err(invalid)?;
+        let kv = new.kv.as_ref().and_then(|kv| kv.tls.as_ref());
+        let points = new.series.as_ref().and_then(|(_, http)| http.tls.as_ref());
+        let kv = Renewal::read("kv.tls", self.tls.as_deref(), kv)?;
+        let points = Renewal::read("http.tls", self.points_tls.as_deref(), points)?;
         let mut current = self.settings.lock();
         let mut told = Vec::new();
-        if let (Some(tls), Some(kv), Some(current)) = (&self.tls, &new.kv, &mut current.kv)
-            && let Some(files) = &kv.tls
-        {
-            tls.replace(certificates(files).map_err(|error| invalid(format!("kv.tls: {error}")))?);
-            current.tls = Some(files.clone());
-            told.push("kv.tls: new connections get the certificates read now".into());
+        if let (Some(renewal), Some(current)) = (kv, &mut current.kv) {
+            told.push(renewal.apply(&mut current.tls));
         }
-        if let (Some(tls), Some((_, http)), Some((_, current))) =
-            (&self.points_tls, &new.series, &mut current.series)
-            && let Some(files) = &http.tls
-        {
-            tls.replace(
-                certificates(files).map_err(|error| invalid(format!("http.tls: {error}")))?,
-            );
-            current.tls = Some(files.clone());
-            told.push("http.tls: new connections get the certificates read now".into());
+        if let (Some(renewal), Some((_, current))) = (points, &mut current.series) {
+            told.push(renewal.apply(&mut current.tls));
         }
         if let Some(access) = self.access.get() {
             told.extend(access.change(&mut current, &new));
@@ -359,6 +353,39 @@ impl Control for Program {
 
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, admin::Error> {
         self.leave(name, lost)
+    }
+}
+
+/// Certificates that a reload has read for an open listener.
+struct Renewal<'p> {
+    /// The setting that names the files.
+    key: &'static str,
+    tls: &'p Tls,
+    files: &'p TlsFiles,
+    certificates: Certificates,
+}
+
+impl<'p> Renewal<'p> {
+    /// Reads the files of the setting `key`; `None` if it is not set, or the listener has no TLS.
+    ///
+    /// # Errors
+    /// `Invalid`: the first file that cannot be used.
+    fn read(
+        key: &'static str,
+        tls: Option<&'p Tls>,
+        files: Option<&'p TlsFiles>,
+    ) -> Result<Option<Self>, admin::Error> {
+        let (Some(tls), Some(files)) = (tls, files) else { return Ok(None) };
+        let certificates =
+            certificates(files).map_err(|error| invalid(format!("{key}: {error}")))?;
+        Ok(Some(Self { key, tls, files, certificates }))
+    }
+
+    /// Uses the certificates, and says so.
+    fn apply(self, current: &mut Option<TlsFiles>) -> String {
+        self.tls.replace(self.certificates);
+        *current = Some(self.files.clone());
+        format!("{}: new connections get the certificates read now", self.key)
     }
 }
 

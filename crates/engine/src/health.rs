@@ -1,5 +1,7 @@
 //! The condition of a store, as its operator should see it.
 
+pub use volume::heartbeat::TaskHealth;
+
 /// What a store can do at this moment, and what it needs.
 ///
 /// Each field is about now, not about the past: a store that takes writes again clears
@@ -15,14 +17,22 @@ pub struct StoreHealth {
     pub copies_short: u64,
     /// Objects, blocks or records whose bytes were found damaged and are not repaired yet.
     pub damaged: u64,
-    /// The background task that stopped, and the way out. `None` while all of them run.
-    pub upkeep_stopped: Option<String>,
+    /// The background tasks of the store, and of the pool it is on.
+    pub tasks: Vec<TaskHealth>,
 }
 
 impl StoreHealth {
-    /// Whether reads and writes are served, no copy is missing and no damage is known.
+    /// Whether reads and writes are served, no copy is missing, no damage is known, and all background tasks work.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        *self == Self::default()
+        let Self { writes_refused, reads_refused, copies_short, damaged, tasks: _ } = self;
+        let serves = writes_refused.is_none() && reads_refused.is_none();
+        serves && *copies_short == 0 && *damaged == 0 && self.upkeep_works()
+    }
+
+    /// Whether no background task has a problem.
+    #[must_use]
+    pub fn upkeep_works(&self) -> bool {
+        self.tasks.iter().all(|task| task.problem.is_none())
     }
 }

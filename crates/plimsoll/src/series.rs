@@ -13,6 +13,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use engine::health::StoreHealth;
 use engine::log::StoreId;
 pub use engine::series::store::{Figures, Options, Report, Store as Engine};
 pub use engine::series::{
@@ -97,6 +98,14 @@ impl Store {
     #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// The store's condition now, and what it needs, with the background tasks of its pool.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        let mut health = self.engine.health();
+        health.tasks.extend(self.pool().into_iter().flat_map(|pool| pool.tasks()));
+        health
     }
 
     /// Creates a database, or changes how long it keeps points. Durable on return.

@@ -185,6 +185,8 @@ mod tests {
             mean > Duration::from_micros(11_500) && mean < Duration::from_micros(12_700),
             "{mean:?}"
         );
+        let (expected, found) = (mechanics().random_iops(4096), 1.0 / mean.as_secs_f64());
+        assert!((found / expected - 1.0).abs() < 0.03, "{found} a second, not {expected}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod prefetch;
 pub mod pressure;
 pub mod provider;
 pub mod purpose;
+pub mod reclaim;
 pub mod room;
 pub mod route;
 pub mod sched;

@@ -9,6 +9,7 @@ use policy::placement::Keys;
 use pool::ObjectId;
 use pool::cache::Cache;
 use pool::spread::{NameLease, Spread, Stat};
+use volume::heartbeat::TaskHealth;
 use volume::task::block_on;
 use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
 
@@ -47,6 +48,7 @@ impl FileSystem {
         cache: Option<Cache>,
     ) -> Arc<Self> {
         let tables = Tables::new(pool.clone(), root.as_str(), settings, cache);
+        let logs = Logs::start(settings.wal_sync_interval, &clock);
         Arc::new(Self {
             pool,
             clock,
@@ -54,7 +56,7 @@ impl FileSystem {
             dirs: Mutex::default(),
             locked: Mutex::default(),
             tables: Arc::new(tables),
-            logs: Logs::start(settings.wal_sync_interval),
+            logs,
             info_log: InfoLog::start(root.as_str(), settings.info_log_lines),
             root,
         })
@@ -270,6 +272,11 @@ impl FileSystem {
             block_on(self.open(&name)?.sync(crate::origin::LOG))?;
         }
         self.flush_names()
+    }
+
+    /// How the timer that syncs logs does.
+    pub(crate) fn log_syncs(&self) -> TaskHealth {
+        self.logs.health()
     }
 
     /// Makes every log durable.

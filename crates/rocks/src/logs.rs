@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
 use volume::task::block_on;
-use volume::{ErrorKind, Name, Object, Result};
+use volume::{Clock, ErrorKind, Name, Object, Result};
 
 use crate::origin;
 
@@ -82,26 +83,36 @@ const fn is_owed(kind: ErrorKind) -> bool {
 pub(crate) struct Logs {
     dirty: Arc<Dirty>,
     timer: Option<JoinHandle<()>>,
+    heartbeat: Heartbeat,
 }
 
 impl Logs {
     /// Starts a thread that syncs dirty logs every `interval`, until this is dropped.
-    pub(crate) fn start(interval: Duration) -> Self {
+    pub(crate) fn start(interval: Duration, clock: &Clock) -> Self {
         let dirty = Arc::new(Dirty::default());
+        let heartbeat = Heartbeat::new("syncing logs", interval.saturating_add(SILENCE_MAX), clock);
         let timer = {
-            let dirty = Arc::clone(&dirty);
+            let (dirty, heartbeat) = (Arc::clone(&dirty), heartbeat.clone());
             std::thread::Builder::new()
                 .name("wal-sync".into())
-                .spawn(move || dirty.sync_until_stopped(interval))
+                .spawn(move || {
+                    heartbeat.supervise(|| dirty.sync_until_stopped(interval, &heartbeat))
+                })
                 .expect("the system has room for one more thread")
         };
-        Self { dirty, timer: Some(timer) }
+        Self { dirty, timer: Some(timer), heartbeat }
+    }
+
+    /// How the timer does.
+    pub(crate) fn health(&self) -> TaskHealth {
+        self.heartbeat.health()
     }
 
     /// Syncs every log that is dirty now.
     pub(crate) fn sync_all(&self) {
         let files = std::mem::take(&mut self.dirty.0.lock().files);
-        files.iter().for_each(sync);
+        // Errors are logged where they happen.
+        let _ = sync_each(&files);
     }
 
     /// Releases a removed log: its space is free once no handle is left. At the full rate of a device, the
@@ -124,7 +135,7 @@ impl Drop for Logs {
         self.dirty.0.lock().stopped = true;
         self.dirty.1.notify_one();
         if let Some(timer) = self.timer.take() {
-            // The timer panics only if a volume does; then no sync is possible.
+            // The timer fails only by a panic, which `health` reports.
             let _ = timer.join();
         }
         self.sync_all();
@@ -143,7 +154,7 @@ struct Waiting {
 }
 
 impl Dirty {
-    fn sync_until_stopped(&self, interval: Duration) {
+    fn sync_until_stopped(&self, interval: Duration, heartbeat: &Heartbeat) {
         loop {
             let mut waiting = self.0.lock();
             if !waiting.stopped {
@@ -154,23 +165,31 @@ impl Dirty {
             }
             let files = std::mem::take(&mut waiting.files);
             drop(waiting);
-            files.iter().for_each(sync);
+            heartbeat.record(&sync_each(&files));
         }
     }
 }
 
-fn sync(file: &Arc<LogFile>) {
+/// Syncs the dirty ones of `files`, all of them though one fails; gives the last error.
+fn sync_each(files: &[Arc<LogFile>]) -> Result<()> {
+    files.iter().map(sync).fold(Ok(()), |done, synced| synced.and(done))
+}
+
+fn sync(file: &Arc<LogFile>) -> Result<()> {
     file.listed.store(false, Ordering::SeqCst);
     // A log that RocksDB synced itself in the meantime is clean and costs nothing.
     if !file.dirty.load(Ordering::SeqCst) {
-        return;
+        return Ok(());
     }
-    match file.sync() {
-        Ok(()) => {}
+    let synced = file.sync();
+    if let Err(error) = &synced {
         // RocksDB deleted the log in the meantime.
-        Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
-        Err(error) => tracing::error!(log = %file.name, %error, "a log could not be synced"),
+        if matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound) {
+            return Ok(());
+        }
+        tracing::error!(log = %file.name, %error, "a log could not be synced");
     }
+    synced
 }
 
 #[cfg(test)]
@@ -189,8 +208,11 @@ mod tests {
         Name::new("a.log").unwrap()
     }
 
-    /// An object that reports every sync. The first fails, if there is a kind for it.
-    struct Telling(Arc<dyn Object>, Sender<()>, Mutex<Option<ErrorKind>>);
+    /// Whether the next sync fails, and how.
+    type Fails = Box<dyn FnMut() -> Option<ErrorKind> + Send>;
+
+    /// An object that reports every sync.
+    struct Telling(Arc<dyn Object>, Sender<()>, Mutex<Fails>);
 
     impl Object for Telling {
         fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
@@ -207,7 +229,7 @@ mod tests {
         }
         fn sync(&self, io: Io) -> Pending<'_, ()> {
             self.1.send(()).expect("the test listens");
-            match self.2.lock().take() {
+            match (self.2.lock())() {
                 Some(kind) => Box::pin(async move { Err(Error::new(kind, "asked for")) }),
                 None => self.0.sync(io),
             }
@@ -215,19 +237,21 @@ mod tests {
     }
 
     fn telling() -> (Arc<dyn Object>, Receiver<()>) {
-        failing(None)
+        failing(|| None)
     }
 
-    fn failing(first: Option<ErrorKind>) -> (Arc<dyn Object>, Receiver<()>) {
+    fn failing(
+        fails: impl FnMut() -> Option<ErrorKind> + Send + 'static,
+    ) -> (Arc<dyn Object>, Receiver<()>) {
         let (tell, told) = channel();
         let object = block_on(Mem::new("v").create(&name(), &Intent::LOG)).unwrap();
-        (Arc::new(Telling(object, tell, Mutex::new(first))), told)
+        (Arc::new(Telling(object, tell, Mutex::new(Box::new(fails)))), told)
     }
 
     #[test]
     fn what_nobody_syncs_is_synced_by_the_timer() {
         let (object, told) = telling();
-        let logs = Logs::start(Duration::from_millis(1));
+        let logs = Logs::start(Duration::from_millis(1), &Clock::simulated());
         let log = logs.open(name(), object, 0);
         for _ in 0..3 {
             log.append(b"record").unwrap();
@@ -240,7 +264,7 @@ mod tests {
     fn a_clean_log_is_left_alone() {
         let (object, told) = telling();
         {
-            let logs = Logs::start(NEVER);
+            let logs = Logs::start(NEVER, &Clock::simulated());
             let log = logs.open(name(), object, 0);
             for _ in 0..5 {
                 log.append(b"record").unwrap();
@@ -255,8 +279,9 @@ mod tests {
     #[test]
     fn a_sync_that_may_do_better_is_asked_for_again() {
         for kind in [ErrorKind::Unavailable, ErrorKind::OutOfSpace, ErrorKind::Busy] {
-            let (object, told) = failing(Some(kind));
-            let logs = Logs::start(NEVER);
+            let mut first = Some(kind);
+            let (object, told) = failing(move || first.take());
+            let logs = Logs::start(NEVER, &Clock::simulated());
             let log = logs.open(name(), object, 0);
             log.append(b"record").unwrap();
             for expected in [1, 1, 0] {
@@ -266,11 +291,48 @@ mod tests {
         }
     }
 
+    /// Its errors once reached only the log file.
+    #[test]
+    fn syncs_of_the_timer_that_fail_again_and_again_are_a_problem() {
+        let is_away = Arc::new(AtomicBool::new(true));
+        let fails = Arc::clone(&is_away);
+        let (object, told) =
+            failing(move || fails.load(Ordering::SeqCst).then_some(ErrorKind::Unavailable));
+        let logs = Logs::start(Duration::from_millis(1), &Clock::simulated());
+        let log = logs.open(name(), object, 0);
+        log.append(b"record").unwrap();
+        // A fifth sync begins after the fourth was recorded.
+        (0..5).for_each(|_| told.recv().expect("the timer syncs"));
+        let problem = logs.health().problem.expect("it fails");
+        assert!(problem.contains("asked for"), "{problem}");
+        is_away.store(false, Ordering::SeqCst);
+        while logs.health().problem.is_some() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A panic of the timer once ended the promise of each interval silently.
+    #[test]
+    fn a_panic_of_the_timer_is_a_problem() {
+        let (object, _told) = failing(|| panic!("asked for"));
+        let logs = Logs::start(Duration::from_millis(1), &Clock::simulated());
+        let log = logs.open(name(), object, 0);
+        log.append(b"record").unwrap();
+        let problem = loop {
+            if let Some(problem) = logs.health().problem {
+                break problem;
+            }
+            std::thread::yield_now();
+        };
+        assert!(problem.contains("ended with a panic"), "{problem}");
+        logs.forget(&name());
+    }
+
     #[test]
     fn a_log_that_was_removed_is_let_go_of() {
         let (object, told) = telling();
         {
-            let logs = Logs::start(NEVER);
+            let logs = Logs::start(NEVER, &Clock::simulated());
             let log = logs.open(name(), Arc::clone(&object), 0);
             log.append(b"record").unwrap();
             drop(log);
@@ -287,7 +349,7 @@ mod tests {
         let crash = Crash::new(Mem::new("v"), &power);
         {
             let object = block_on(crash.create(&name(), &Intent::LOG)).unwrap();
-            let logs = Logs::start(NEVER);
+            let logs = Logs::start(NEVER, &Clock::simulated());
             logs.open(name(), object, 0).append(b"record").unwrap();
         }
         power.cut();

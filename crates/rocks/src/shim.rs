@@ -12,6 +12,7 @@ use rust_rocksdb::event_listener::{
 };
 use rust_rocksdb::{Env, ErrorKind, Options};
 use volume::Clock;
+use volume::heartbeat::TaskHealth;
 
 use crate::error::{Call, is_retryable, pool_error};
 use crate::file_system::FileSystem;
@@ -130,6 +131,12 @@ impl Shim {
     #[must_use]
     pub fn stopped(&self) -> Option<String> {
         self.stopped.lock().clone()
+    }
+
+    /// How the thread that syncs logs at intervals does.
+    #[must_use]
+    pub fn log_syncs(&self) -> TaskHealth {
+        self.fs.log_syncs()
     }
 
     /// The thresholds at which RocksDB stalls the writers of a family with `options`.

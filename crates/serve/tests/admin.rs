@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::health::StoreHealth;
+use engine::health::{StoreHealth, TaskHealth};
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
@@ -188,10 +188,22 @@ impl Figures for Program {
 impl Control for Program {
     fn health(&self) -> Health {
         let mut health = Health::default();
-        let series = StoreHealth { copies_short: 3, damaged: 1, ..StoreHealth::default() };
+        let task = |failures, error: Option<&str>, problem: Option<&str>| TaskHealth {
+            task: "mover".into(),
+            since_completed: Duration::from_millis(2500),
+            failures,
+            error: error.map(Into::into),
+            problem: problem.map(Into::into),
+        };
+        let series = StoreHealth {
+            copies_short: 3,
+            damaged: 1,
+            tasks: vec![task(1, Some("busy"), None)],
+            ..StoreHealth::default()
+        };
         let kv = StoreHealth {
             writes_refused: Some("no room: delete something".into()),
-            upkeep_stopped: Some("the mover panicked: start again".into()),
+            tasks: vec![task(0, None, Some("the mover panicked: start again"))],
             ..StoreHealth::default()
         };
         let (problem, kv, series) = match self.healthy.load(Ordering::Relaxed) {
@@ -283,12 +295,12 @@ fn health_says_what_each_store_does_and_what_is_wrong() {
     with_endpoint(admin(true), |ask| {
         let (status, body) = ask("GET /health", "");
         assert_eq!(status, "HTTP/1.1 200 OK");
-        expect![[r#"{"healthy":true,"problems":[],"stores":{"kv":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true},"series":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":true,"problem":null}}}"#]].assert_eq(&body);
+        expect![[r#"{"healthy":true,"problems":[],"stores":{"kv":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true,"tasks":{}},"series":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true,"tasks":{}}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":true,"problem":null}}}"#]].assert_eq(&body);
     });
     with_endpoint(admin(false), |ask| {
         let (status, body) = ask("GET /health", "");
         assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
-        expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work has stopped: the mover panicked: start again","series: 3 objects have fewer copies than the pool's `copies` asks for","series: damage found and not repaired: 1; the log and `plimsoll check --scrub` name the places"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
+        expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work: the mover panicked: start again","series: 3 objects have fewer copies than the pool's `copies` asks for","series: damage found and not repaired: 1; the log and `plimsoll check --scrub` name the places"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false,"tasks":{"mover":{"since_completed_s":2,"failures":0,"error":null,"problem":"the mover panicked: start again"}}},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true,"tasks":{"mover":{"since_completed_s":2,"failures":1,"error":"busy","problem":null}}}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
     });
 }
 
@@ -503,7 +515,7 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_store_damaged gauge
             plimsoll_store_damaged{store="kv"} 0
             plimsoll_store_damaged{store="series"} 0
-            # HELP plimsoll_store_upkeep Whether all background tasks of the store run
+            # HELP plimsoll_store_upkeep Whether all background tasks of the store work
             # TYPE plimsoll_store_upkeep gauge
             plimsoll_store_upkeep{store="kv"} 1
             plimsoll_store_upkeep{store="series"} 1

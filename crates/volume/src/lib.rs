@@ -13,6 +13,7 @@ pub mod dir;
 mod error;
 mod forward;
 mod health;
+pub mod heartbeat;
 pub mod io_pool;
 pub mod layer;
 pub mod mem;

@@ -294,7 +294,7 @@ fn reload(program: &dyn Control) {
 fn runtime(settings: &Settings) -> io::Result<Runtime> {
     // More threads than requests use, so that an administrator never waits behind requests.
     const THREADS_MORE: usize = 8;
-    let threads = settings.kv.as_ref().map_or(0, |kv| kv.endpoint.threads) + THREADS_MORE;
+    let threads = settings.kv.as_ref().map_or(0, |kv| 2 * kv.endpoint.threads) + THREADS_MORE;
     // One worker serves while another is blocked, for example by a new log of the store.
     const WORKERS_MIN: usize = 2;
     let workers = std::thread::available_parallelism().map_or(WORKERS_MIN, usize::from);

@@ -150,3 +150,43 @@ fn a_damaged_block_of_time_series_shows_once_it_was_read() {
     assert_eq!(health(&server).1["stores"]["series"]["damaged"], 1);
     server.stop();
 }
+
+/// Blocks that could not be written were tried again each second, and nothing but the log said so.
+#[test]
+fn upkeep_that_fails_again_and_again_shows() {
+    let place = Place::new();
+    let volume = place.path("d");
+    std::fs::create_dir(&volume).expect("room for a directory");
+    let series = crate::check::SERIES.replace("[series]\n", "[series]\nage = \"1s\"\n");
+    place.write(&format!("{series}{}", settings("unlimited", "")));
+    let write = |server: &Server, time: u64| {
+        let endpoint = server.http.expect("an endpoint of time series");
+        let line = format!("tide height=1 {time}");
+        let answer = points::ask(endpoint, "POST /write?db=sea", "", &line);
+        assert_eq!(answer.status, 204, "{}", answer.body);
+    };
+    let server = place.serve();
+    write(&server, 1);
+    server.stop();
+    // Directories, which are no objects, take the names of the next files of blocks.
+    let taken = (0..5000_u64).flat_map(|id| ["seg", "log"].map(|end| (id, end)));
+    let taken = taken.map(|(id, end)| volume.join(format!("objects/series%{id:010x}.{end}")));
+    let taken: Vec<_> = taken.filter(|path| std::fs::create_dir(path).is_ok()).collect();
+
+    let server = place.serve();
+    write(&server, 2);
+    until(|| health(&server).1["stores"]["series"]["upkeep"] == false);
+    let (healthy, found) = health(&server);
+    assert!(!healthy, "{found}");
+    let problems = found["problems"].as_array().expect("a list");
+    let upkeep = "series: background work: upkeep of points failed";
+    let is_told = |problem: &Value| problem.as_str().is_some_and(|line| line.starts_with(upkeep));
+    assert!(problems.iter().any(is_told), "{found}");
+    let (_, metrics) = server.admin("GET /metrics");
+    let line = "plimsoll_task_works{store=\"series\",task=\"upkeep of points\"} 0\n";
+    assert!(metrics.contains(line), "{metrics}");
+
+    taken.iter().for_each(|path| std::fs::remove_dir(path).expect("it is empty"));
+    until(|| health(&server).0);
+    server.stop();
+}

@@ -1,6 +1,9 @@
 //! The program end to end: settings, listeners, signals, checks.
 
-use crate::place::{Place, flip_a_byte, flip_a_byte_of_a_table, settings};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use crate::place::{Ended, Place, flip_a_byte, flip_a_byte_of_a_table, settings};
 
 #[test]
 fn what_was_stored_is_there_after_a_stop() {
@@ -419,6 +422,56 @@ fn certificates_that_cannot_be_used_stop_a_start_and_change_nothing_on_a_reload(
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert!(told.contains("kv.tls: needs a restart\n"), "{told}");
     assert_eq!(server.client().ask("ping"), "+PONG");
+    server.stop();
+}
+
+/// Makes a certificate for `name`, as `file.crt` with the key `file.key`.
+fn certify(place: &Place, file: &str, name: &str) {
+    let (subject, key, out) = (format!("/CN={name}"), format!("{file}.key"), format!("{file}.crt"));
+    let mut openssl = Command::new("openssl");
+    openssl.current_dir(place.dir.path()).args(["req", "-x509", "-nodes", "-days", "2"]);
+    openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    openssl.args(["-subj", &subject, "-keyout", &key, "-out", &out]);
+    let ended = Ended::of(&mut openssl);
+    assert!(ended.status.success(), "{}", ended.err);
+}
+
+/// Whether a TLS listener shows a certificate for `name`.
+fn shows(address: SocketAddr, name: &str) -> bool {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-connect", &address.to_string()]).stdin(Stdio::null());
+    let shown = Ended::of(&mut openssl).out;
+    let subject = shown.lines().find(|line| line.starts_with("subject=")).unwrap_or_default();
+    subject.ends_with(name)
+}
+
+/// Once, the certificates of the first listener were replaced before those of the second were found to be missing.
+#[test]
+fn a_reload_that_fails_changes_nothing() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("d")).expect("room for a directory");
+    let write = |kv: &str, http: &str| {
+        let tls = |file: &str| format!("tls = {{ cert = \"{file}.crt\", key = \"{file}.key\" }}\n");
+        let http = format!("[http]\n{}", tls(http));
+        let series = crate::check::SERIES.replace("[http]\n", &http);
+        place.write(&format!("{series}{}", settings("unlimited", &tls(kv))));
+    };
+    for (file, name) in [("kv", "old"), ("http", "old"), ("newer", "new")] {
+        certify(&place, file, name);
+    }
+    write("kv", "http");
+    let server = place.serve();
+    assert!(shows(server.redis(), "old"));
+    write("newer", "missing");
+    let (status, told) = server.admin("POST /reload");
+    assert_eq!(status, "HTTP/1.1 422 Unprocessable Entity");
+    assert!(told.contains("http.tls: missing.crt"), "{told}");
+    assert!(shows(server.redis(), "old"), "nothing was changed");
+    write("newer", "newer");
+    let (status, told) = server.admin("POST /reload");
+    assert_eq!(status, "HTTP/1.1 200 OK", "{told}");
+    let http = server.http.expect("an endpoint of time series");
+    assert!(shows(server.redis(), "new") && shows(http, "new"));
     server.stop();
 }
 

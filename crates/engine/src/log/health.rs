@@ -1,5 +1,7 @@
 //! The store's condition, for health checks.
 
+use volume::heartbeat::Heartbeat;
+
 use super::state::MemberState;
 use super::{Disk, Inner, Store};
 use crate::health::StoreHealth;
@@ -25,7 +27,10 @@ impl Store {
         };
         let away: Vec<_> = members().filter_map(|(_, member)| member.away.clone()).collect();
         let damaged = state.files.values().map(|facts| facts.damaged.len() as u64).sum();
+        let disks = inner.disks.iter().flat_map(|disk| [&disk.merges, &disk.seals]);
+        let tasks = disks.chain([&inner.syncs]).map(Heartbeat::health).collect();
         StoreHealth {
+            tasks,
             writes_refused,
             reads_refused: (!away.is_empty()).then(|| away.join("; ")),
             damaged,

@@ -20,6 +20,7 @@ use futures_util::future::{Either, join, join4, select};
 use policy::merge::{Death, Fill, Group, Pick, Placed, Reading, Written, reading};
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
+use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
 use volume::{Error, ErrorKind, IoBufMut, Result};
 
@@ -36,6 +37,8 @@ use super::{Durability, FileId, Inner};
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// The pause after a failure.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// The limit on the time of one merge, seal or sync: a merge copies a file at the pace of its volume's idle class.
+pub(super) const ROUND_MAX: Duration = Duration::from_secs(3600);
 /// The space that the copies of a merge take besides their records: the header of a file, and the padding of its last
 /// page.
 const FILE_ENDS: u64 = 2 * PAGE as u64;
@@ -101,18 +104,26 @@ struct Outputs {
 
 impl Inner {
     pub(super) async fn tend(&self, member: usize) {
-        let merges = self.again_and_again(member, || self.merge_once(member));
+        let disk = &self.disks[member];
+        let merges = self.again_and_again(member, &disk.merges, || self.merge_once(member));
         // A hint may wait long for the device: dead files are removed meanwhile.
-        let seals = self.again_and_again(member, || self.seal_waiting(member));
+        let seals = self.again_and_again(member, &disk.seals, || self.seal_waiting(member));
         let syncs = async {
             let Durability::Interval(interval) = self.options.durability else { return };
             // One task syncs all volumes.
-            while member == 0 && !self.is_closing() {
+            if member > 0 {
+                return;
+            }
+            self.syncs.started();
+            while !self.is_closing() {
                 self.pass(interval).await;
-                if let Err(error) = self.sync_all().await {
+                let synced = self.sync_all().await;
+                self.syncs.record(&synced);
+                if let Err(error) = synced {
                     tracing::warn!(%error, "a sync of the log store failed");
                 }
             }
+            self.syncs.ended();
         };
         // One piece waits at the device while it writes the other, or a disk loses a turn between them.
         let writes = join(self.write_back_always(member), self.write_back_always(member));
@@ -123,11 +134,15 @@ impl Inner {
     async fn again_and_again<W: Future<Output = Result<bool>>>(
         &self,
         member: usize,
+        heartbeat: &Heartbeat,
         work: impl Fn() -> W,
     ) {
+        heartbeat.started();
         while !self.is_closing() {
             let seen = self.notify.count();
-            match work().await {
+            let done = work().await;
+            heartbeat.record(&done);
+            match done {
                 Ok(true) => {}
                 Ok(false) => self.wait(seen, LOOK).await,
                 Err(error) => {
@@ -138,6 +153,7 @@ impl Inner {
                 }
             }
         }
+        heartbeat.ended();
     }
 
     /// Waits for a notification, but no longer than `time`.

@@ -61,6 +61,7 @@ pub use policy::merge::FileId;
 use policy::merge::{Device, PutLimits, Room, Rule, Triggers};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
+use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
 use volume::{Clock, Error, ErrorKind, IoBuf, Object, Result, Volume};
 
@@ -309,6 +310,8 @@ struct Inner {
     closing: AtomicBool,
     /// A write failed since the store was opened.
     is_unsure: AtomicBool,
+    /// The record of syncs at intervals.
+    syncs: Heartbeat,
     /// The generation of the store's own objects.
     lease: AsyncMutex<Lease>,
 }
@@ -327,6 +330,10 @@ struct Disk {
     merger: AsyncMutex<()>,
     /// The store's own object there.
     own: Mutex<Arc<dyn Object>>,
+    /// The record of merges and removals.
+    merges: Heartbeat,
+    /// The record of seals.
+    seals: Heartbeat,
 }
 
 /// The sequences and files that the store may issue. Guards against removed files that reappear; [`Volume`]s guard

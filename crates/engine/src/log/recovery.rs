@@ -19,6 +19,7 @@ use policy::merge::{Death, Groups, Merges, Settings};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes as Size;
 use volume::buf::PAGE;
+use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
 use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
 
@@ -26,6 +27,7 @@ use super::dirty::Dirty;
 use super::file::{File, Names, Role};
 use super::format::{self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Slot, StoreId};
 use super::index::Place;
+use super::merge::ROUND_MAX;
 use super::state::{Facts, LogState, MemberState};
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
@@ -130,7 +132,14 @@ impl Store {
                 Some(own) => own,
                 None => member.volume.create(&names.of(Role::Store), &Intent::DATA).await?,
             };
+            let of = |task| {
+                let task = format!("{task} of the log store on volume {}", member.label);
+                Heartbeat::new(task, ROUND_MAX, &clock)
+            };
+            let (merges, seals) = (of("merging"), of("sealing"));
             disks.push(Disk {
+                merges,
+                seals,
                 label: member.label,
                 volume: member.volume,
                 reserve,
@@ -165,8 +174,10 @@ impl Store {
             }
             states.push(member_state(&options, disk, space, partitions));
         }
+        let syncs = Heartbeat::new("syncing the log store", ROUND_MAX, &clock);
         let inner = Inner {
             id,
+            syncs,
             names,
             options,
             file_bytes_set,

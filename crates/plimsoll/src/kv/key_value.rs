@@ -1,8 +1,11 @@
 //! A store as protocol servers use it: atomic commands, and errors that say what to do.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use engine::kv::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan};
 use parking_lot::RwLockReadGuard;
+use policy::reclaim::DeletedRange;
 use rust_rocksdb::{ErrorKind, Range, ReadOptions, ReadTier, SizeApproximationOptions, WriteBatch};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
@@ -17,8 +20,12 @@ pub const COUNT_EXACT_MAX: u64 = 10_000;
 /// A deleted range with at least this many tables drops their files at once.
 const LARGE_TABLES: u64 = 4;
 
-/// A deleted range counts as this many deletions when the store decides whether a compaction is worth it: its keys are
-/// not counted.
+/// How long the removal of tables waits for writes in progress, and keeps new ones waiting. A sync of a busy volume takes
+/// tens of milliseconds; a write that takes longer is stalled.
+const ALONE_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// A deleted range of a family counts as this many deleted keys when the store decides whether to flush: they are not
+/// counted.
 pub(super) const RANGE_DELETIONS: u64 = 1 << 20;
 
 /// Above every key: none of ours begins with this many bytes of 0xff.
@@ -98,39 +105,77 @@ impl Db {
 
 impl Db {
     /// Applies admitted changes.
-    fn apply_in(&self, changes: &[Change], writing: RwLockReadGuard<'_, ()>) -> Result<()> {
-        let large = self.large_ranges(changes);
-        if large.is_empty() {
-            let mut options = self.write_options();
-            let batch = self.batch(changes)?;
-            if self.options().durability != Durability::Always {
-                // The log goes into the page cache, so a wait means a stall: try without waiting first.
-                options.set_no_slowdown(true);
-                match self.write_opt(&batch, &options) {
-                    Err(error) if error.kind() == ErrorKind::Incomplete => {}
-                    done => return done.map_err(write_error),
-                }
-                options.set_no_slowdown(false);
+    fn apply_in<'s>(
+        &'s self,
+        changes: &[Change],
+        mut writing: RwLockReadGuard<'s, ()>,
+    ) -> Result<()> {
+        let ranges = self.deleted_ranges(changes);
+        let least = LARGE_TABLES * self.room().sizes().table;
+        let large = ranges.iter().filter(|(_, bytes)| *bytes >= least);
+        let large: Vec<_> = large.map(|(range, _)| *range).collect();
+        if !large.is_empty() {
+            drop(writing);
+            if let Some(applied) = waiting(|| self.apply_alone(changes, &large)) {
+                // Tables at the ends of a range stay.
+                self.note(&ranges);
+                return applied;
             }
-            return waiting(|| self.write_opt(&batch, &options)).map_err(write_error);
+            writing = self.room().share();
         }
+        self.write_beside(&self.batch(changes)?).map_err(write_error)?;
         drop(writing);
-        waiting(|| {
-            let _alone = self.room().alone();
-            let tables = large.into_iter().filter_map(|range| Some((range, self.last_of(range)?)));
-            let tables: Vec<_> = tables.collect();
-            // Removed files do not come back, so the deletion of their keys has to be durable before.
-            let mut options = self.write_options();
-            options.set_sync(true);
-            self.write_opt(&self.batch(changes)?, &options).map_err(write_error)?;
-            for (range, last) in tables {
-                if let Err(error) = self.delete_file_in_range(&range.from[..], &last[..]) {
-                    tracing::warn!(%error,
-                        "tables of a deleted range could not be removed at once: compactions remove them");
-                }
+        self.note(&ranges);
+        Ok(())
+    }
+
+    /// Writes a batch. Where that only appends to a log in the page cache, a wait means a stall: it tries without waiting
+    /// first.
+    fn write_beside(&self, batch: &WriteBatch) -> std::result::Result<(), rust_rocksdb::Error> {
+        let mut options = self.write_options();
+        if self.options().durability != Durability::Always {
+            options.set_no_slowdown(true);
+            match self.write_opt(batch, &options) {
+                Err(error) if error.kind() == ErrorKind::Incomplete => {}
+                done => return done,
             }
-            Ok(())
-        })
+            options.set_no_slowdown(false);
+        }
+        waiting(|| self.write_opt(batch, &options))
+    }
+
+    /// Notes what is to be compacted for deleted ranges.
+    fn note(&self, ranges: &[(&KeyRange, u64)]) {
+        for &(range, bytes) in ranges {
+            let (first, end) = (range.from.to_vec(), range.to.as_deref().map(<[u8]>::to_vec));
+            self.room().add_deleted(DeletedRange { first, end, bytes });
+        }
+    }
+
+    /// Applies changes and removes the tables in the `large` deleted ranges, with every key in them: so no other write
+    /// may be in progress. `None`, and nothing was done, if one is for longer than [`ALONE_WAIT_MAX`]; compactions remove
+    /// the tables then.
+    fn apply_alone(&self, changes: &[Change], large: &[&KeyRange]) -> Option<Result<()>> {
+        let _alone = self.room().alone(ALONE_WAIT_MAX)?;
+        let tables = large.iter().filter_map(|range| Some((range, self.last_of(range)?)));
+        let tables: Vec<_> = tables.collect();
+        // Removed files do not come back, so the deletion of their keys has to be durable before.
+        let mut options = self.write_options();
+        options.set_sync(true);
+        let batch = match self.batch(changes) {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Err(error) = self.write_opt(&batch, &options) {
+            return Some(Err(write_error(error)));
+        }
+        for (range, last) in tables {
+            if let Err(error) = self.delete_file_in_range(&range.from[..], &last[..]) {
+                tracing::warn!(%error,
+                    "tables of a deleted range could not be removed at once: compactions remove them");
+            }
+        }
+        Some(Ok(()))
     }
 
     fn batch(&self, changes: &[Change]) -> Result<WriteBatch> {
@@ -151,14 +196,13 @@ impl Db {
         Ok(batch)
     }
 
-    /// The deleted ranges among `changes` that hold whole tables.
-    fn large_ranges<'a>(&self, changes: &'a [Change]) -> Vec<&'a KeyRange> {
+    /// The deleted ranges among `changes`, and about how many bytes of tables are in each.
+    fn deleted_ranges<'a>(&self, changes: &'a [Change]) -> Vec<(&'a KeyRange, u64)> {
         let ranges = changes.iter().filter_map(|change| match change {
             Change::DeleteRange(range) if !range.is_empty() => Some(range),
             _ => None,
         });
-        let least = LARGE_TABLES * self.room().sizes().table;
-        ranges.filter(|range| self.table_bytes(range) >= least).collect()
+        ranges.map(|range| (range, waiting(|| self.table_bytes(range)))).collect()
     }
 
     /// About how many bytes of tables lie in `range`.
@@ -285,12 +329,11 @@ fn bytes_of(changes: &[Change]) -> u64 {
     bytes.map(|bytes| bytes + RECORD_BYTES).sum()
 }
 
-/// How many keys `changes` delete; a range counts as [`RANGE_DELETIONS`].
+/// How many keys `changes` delete one by one.
 fn deletions(changes: &[Change]) -> u64 {
     let deletions = changes.iter().map(|change| match change {
-        Change::Put(..) => 0,
+        Change::Put(..) | Change::DeleteRange(_) => 0,
         Change::Delete(_) => 1,
-        Change::DeleteRange(_) => RANGE_DELETIONS,
     });
     deletions.sum()
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use policy::pressure::Gauge;
 use policy::purpose::Pressure;
 use rocks::Notify;
+use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
 
 use super::Db;
 use crate::volumes::Devices;
@@ -22,24 +23,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct PressureMonitor {
     notify: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
+    heartbeat: Heartbeat,
 }
 
 impl PressureMonitor {
     pub(super) fn start(db: &Arc<Db>, devices: Devices) -> Self {
         let notify = Arc::clone(db.shim().notify());
+        let heartbeat = Heartbeat::new("watching the pressure", SILENCE_MAX, db.inner().clock());
+        let beating = heartbeat.clone();
         let (db, notified) = (Arc::downgrade(db), Arc::clone(&notify));
         let thread = std::thread::Builder::new()
             .name("pressure".into())
-            .spawn(move || watch(&db, &devices, &notified))
+            .spawn(move || beating.supervise(|| watch(&db, &devices, &notified, &beating)))
             .expect("the system has room for one more thread");
-        Self { notify, thread: Some(thread) }
+        Self { notify, thread: Some(thread), heartbeat }
     }
 }
 
 impl PressureMonitor {
-    /// Whether the thread still runs: only a panic ends it early.
-    pub(super) fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    pub(super) fn health(&self) -> TaskHealth {
+        self.heartbeat.health()
     }
 }
 
@@ -53,7 +56,7 @@ impl Drop for PressureMonitor {
     }
 }
 
-fn watch(db: &Weak<Db>, devices: &Devices, notify: &Notify) {
+fn watch(db: &Weak<Db>, devices: &Devices, notify: &Notify, heartbeat: &Heartbeat) {
     let mut gauge = Gauge::default();
     let mut told = (Pressure::default(), 0);
     while notify.wait(LOOK_EVERY) {
@@ -67,5 +70,6 @@ fn watch(db: &Weak<Db>, devices: &Devices, notify: &Notify) {
             devices.here().iter().for_each(|device| device.gate().set_pressure(pressure));
             told = news;
         }
+        heartbeat.completed();
     }
 }

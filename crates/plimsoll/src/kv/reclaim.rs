@@ -1,19 +1,25 @@
 //! Reclaims the room of deleted keys on full volumes, in seconds.
 //!
 //! A delete adds a record; room is freed when a compaction drops the deleted one. On volumes with room that may take
-//! any time. Where room is scarce, this thread flushes the memtables with the deletes, and RocksDB compacts tables that
-//! mostly hold deletes (`CompactOnDeletion`). If RocksDB is idle and room is still scarce, the thread compacts the
-//! whole store. Where compactions find no room, it takes small steps first: see [`Steps`]. It also restores the
+//! any time. Where room is scarce, this thread flushes the memtables with the deletes once they free more than that
+//! writes, and RocksDB compacts tables that mostly hold deletes (`CompactOnDeletion`). If RocksDB is idle and room is
+//! still scarce, the thread compacts the keys that were deleted, as [`policy::reclaim`] chooses them: the tables say
+//! where deletes are, so a restart forgets little of what is owed. Where compactions find no room, it takes small steps first: see [`Steps`]. It also restores the
 //! volumes' reserves after their use.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use policy::reclaim::{self, Compaction, Table};
 use policy::time::Instant;
+use policy::units::Bytes;
 use pool::spread::Spread;
-use rust_rocksdb::{CompactOptions, FlushOptions, properties};
+use rust_rocksdb::{
+    CompactOptions, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, LiveFile, properties,
+};
 use volume::Volume as _;
+use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
 use volume::task::block_on;
 
 use super::inner::Inner;
@@ -24,7 +30,10 @@ use crate::volumes::Devices;
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The pause before a failed compaction is tried again.
+/// A compaction that rewrites at most so many times the reserve needs no estimate of what it frees.
+const CHEAP_RESERVES: u64 = 4;
+
+/// The pause before a compaction is chosen again after one that failed, or where none was worth it.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// A volume's own reserve is at most this part of its file system, 1/5.
@@ -35,33 +44,40 @@ pub(super) struct Reclaim {
     stop: Arc<ThreadStop>,
     store: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
+    heartbeat: Heartbeat,
 }
 
 impl Reclaim {
     pub(super) fn start(store: Arc<Inner>, pool: Spread, devices: Devices) -> Self {
         let stop = Arc::new(ThreadStop::default());
+        let heartbeat = Heartbeat::new("reclaiming room", SILENCE_MAX, store.clock());
+        let beating = heartbeat.clone();
         let (stopped, reclaimed) = (Arc::clone(&stop), Arc::clone(&store));
         let thread = std::thread::Builder::new()
             .name("reclaim".into())
             .spawn(move || {
                 let (mut steps, mut owed) = (Steps::default(), Owed::default());
-                loop {
-                    set_aside(&reclaimed, &pool, &devices);
-                    if !stopped.wait(LOOK_EVERY) {
-                        return;
+                beating.supervise(|| {
+                    loop {
+                        set_aside(&reclaimed, &pool, &devices);
+                        if !stopped.wait(LOOK_EVERY) {
+                            return;
+                        }
+                        // Compactions take any time. RocksDB's own show in its statistics.
+                        let done = beating.long(|| match steps.look(&reclaimed, &stopped) {
+                            true => Ok(()),
+                            false => reclaimed.reclaim(&mut owed, &stopped),
+                        });
+                        beating.record(&done);
                     }
-                    if !steps.look(&reclaimed, &stopped) {
-                        reclaimed.reclaim(&mut owed);
-                    }
-                }
+                });
             })
             .expect("the system has room for one more thread");
-        Self { stop, store, thread: Some(thread) }
+        Self { stop, store, thread: Some(thread), heartbeat }
     }
 
-    /// Whether the thread still runs: only a panic ends it early.
-    pub(super) fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    pub(super) fn health(&self) -> TaskHealth {
+        self.heartbeat.health()
     }
 }
 
@@ -91,51 +107,108 @@ fn set_aside(store: &Inner, pool: &Spread, devices: &Devices) {
 
 /// Work left by deletes.
 #[derive(Default)]
-struct Owed {
-    /// Their memtables were flushed, but the deleted keys still take room.
-    pending: bool,
-    /// A compaction of the whole store failed; the next one does not begin before this time.
+pub(super) struct Owed {
+    /// The last compaction failed, or none was worth it; the next one does not begin before this time.
     not_before: Option<Instant>,
 }
 
 impl Inner {
-    /// Reclaims room where it is scarce and keys were deleted since the last call, or such work is still owed.
-    fn reclaim(&self, owed: &mut Owed) {
+    /// Reclaims room where it is scarce and deletes take it, until `stop` is set.
+    ///
+    /// # Errors
+    /// Why a flush or a compaction failed.
+    pub(super) fn reclaim(&self, owed: &mut Owed, stop: &ThreadStop) -> Result<(), String> {
         if !self.room().is_scarce() {
             *owed = Owed::default();
-            return;
+            return Ok(());
         }
         if self.first_level_is_full() && self.is_compacting() {
             // A flush would only make the first level longer. If the compaction fails, steps follow.
-            return;
+            return Ok(());
         }
-        if self.room().take_deleted() > 0 {
+        if self.flush_is_worth_it() {
+            let deleted = self.room().take_deleted();
             if let Err(error) = self.flush_all() {
-                tracing::warn!(%error, "memtables with deletes could not be flushed");
-                self.room().count_deleted(1);
+                self.room().return_deleted(deleted);
+                let why = format!("memtables with deletes could not be flushed: {error}");
+                tracing::warn!("{why}");
+                return Err(why);
             }
             self.look_at_room();
-            owed.pending = true;
-            return;
+            owed.not_before = None;
+            return Ok(());
         }
         let now = self.clock().now();
-        let waits = owed.not_before.is_some_and(|not_before| now < not_before);
-        if !owed.pending || waits || self.is_compacting() {
-            return;
+        if owed.not_before.is_some_and(|not_before| now < not_before) || self.is_compacting() {
+            return Ok(());
         }
-        tracing::info!("room is scarce after deletes: the store is compacted");
-        let failed = self.failed();
+        let mut before = None;
+        while self.room().is_scarce()
+            && let Some((family, compaction)) = self.choose_compaction()
+        {
+            // The last one changed nothing: a reader needs what was deleted.
+            if before.as_ref() == Some(&compaction) {
+                before = None;
+                break;
+            }
+            let failed = self.failed();
+            self.compact(&family, &compaction);
+            self.look_at_room();
+            if self.failed() > failed {
+                owed.not_before = Some(self.clock().now() + AGAIN_AFTER);
+                return Err("a compaction after deletes failed: the log says why".into());
+            }
+            if !stop.wait(Duration::ZERO) {
+                return Ok(());
+            }
+            before = Some(compaction);
+        }
+        if before.is_none() {
+            owed.not_before = Some(self.clock().now() + AGAIN_AFTER);
+        }
+        Ok(())
+    }
+
+    /// Whether the deletes in memtables free at least as much as a flush of these writes.
+    fn flush_is_worth_it(&self) -> bool {
+        let mean = self.sum(properties::LIVE_SST_FILES_SIZE)
+            / self.sum(properties::ESTIMATE_NUM_KEYS).max(1);
+        let frees = self.room().deleted(mean);
+        frees > 0 && frees >= self.unflushed()
+    }
+
+    /// The compaction that frees the most for what it rewrites, if one is worth it, and its family. Keys are compared
+    /// byte by byte: with another order the estimate is worse.
+    pub(super) fn choose_compaction(&self) -> Option<(String, Compaction)> {
+        let files = self.rocks().live_files().ok()?;
+        let ranges = self.room().deleted_ranges();
+        let cheap = CHEAP_RESERVES * self.room().sizes().reserve;
+        let compactions = self.leveled().into_iter().filter_map(|family| {
+            let files = files.iter().filter(|file| file.column_family_name == family.name);
+            let tables: Vec<_> = files.filter_map(table).collect();
+            // Deleted ranges are known of the default family alone.
+            let ranges = if family.name == DEFAULT_COLUMN_FAMILY_NAME { &ranges[..] } else { &[] };
+            Some((family.name, reclaim::choose(&tables, ranges, cheap)?))
+        });
+        compactions.max_by_key(|(_, compaction)| compaction.frees)
+    }
+
+    fn compact(&self, family: &str, compaction: &Compaction) {
+        let Some(handle) = self.rocks().cf_handle(family) else { return };
+        let Compaction { first, last, rewrites, frees } = compaction;
+        tracing::info!(
+            family,
+            rewrites = %Bytes(*rewrites),
+            frees = %Bytes(*frees),
+            "room is scarce after deletes: their keys are compacted"
+        );
         let mut options = CompactOptions::default();
         // With a reserve for one compaction, no other may run beside it.
         options.set_exclusive_manual_compaction(self.room().sizes().shrunk);
         // It flushes first. Otherwise it would wait until the flush delays no writer: for ever, on a full store.
         options.set_allow_write_stall(true);
-        self.each_family(|family| {
-            self.rocks().compact_range_cf_opt(family, None::<&[u8]>, None::<&[u8]>, &options);
-        });
-        self.look_at_room();
-        owed.pending = self.failed() > failed;
-        owed.not_before = owed.pending.then(|| now + AGAIN_AFTER);
+        self.rocks().compact_range_cf_opt(&handle, Some(first), Some(last), &options);
+        self.room().forget_deleted(first, last);
     }
 
     fn flush_all(&self) -> Result<(), rust_rocksdb::Error> {
@@ -169,4 +242,16 @@ impl Inner {
             || self.sum(properties::NUM_RUNNING_FLUSHES) > 0
             || self.sum(properties::MEM_TABLE_FLUSH_PENDING) > 0
     }
+}
+
+/// A table as the choice of a compaction sees it.
+fn table(file: &LiveFile) -> Option<Table> {
+    Some(Table {
+        level: usize::try_from(file.level).ok()?,
+        bytes: file.size as u64,
+        entries: file.num_entries,
+        deletions: file.num_deletions,
+        first: file.start_key.clone()?,
+        last: file.end_key.clone()?,
+    })
 }

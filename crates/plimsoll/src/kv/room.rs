@@ -4,11 +4,13 @@
 //! for each write: a look at the volumes allows a number of bytes, which writes use up. The next look is due when they
 //! are used up, or after a quarter of a second.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use policy::reclaim::DeletedRange;
 use policy::room::{self, Level0Merge, Sizes, Valve};
 use policy::time::Instant;
 use policy::units::{Bytes, MIB};
@@ -17,6 +19,7 @@ use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
 use super::Options;
+use super::key_value::waiting;
 
 /// The most bytes that a look allows: other programs may fill the volumes meanwhile.
 const ALLOWED_MAX: u64 = 64 * MIB;
@@ -29,6 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How to end a lack of room. Every `OutOfSpace` of a store says it, so callers do not repeat it.
 pub(super) const WAY_OUT: &str = "delete keys, or add a volume";
+
+/// The most deleted ranges that are remembered.
+const RANGES_MAX: usize = 256;
 
 /// How long a waiting write pauses between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -56,8 +62,12 @@ pub(super) struct Room {
     allowed: AtomicI64,
     refuses: AtomicBool,
     looks: Mutex<Looks>,
-    /// Keys and ranges deleted since room was last reclaimed.
-    deleted: AtomicU64,
+    /// Keys deleted since the last flush of deletes.
+    deleted_keys: AtomicU64,
+    /// About the bytes of ranges deleted since then.
+    deleted_bytes: AtomicU64,
+    /// The largest deleted ranges that no compaction was made for. A restart forgets them: see [`policy::reclaim`].
+    ranges: Mutex<Vec<DeletedRange>>,
     /// Shared by writes; exclusive while files of a deleted range are removed, which removes every key in them.
     writing: RwLock<()>,
 }
@@ -128,8 +138,9 @@ impl Room {
             allowed: AtomicI64::new(0),
             refuses: AtomicBool::new(false),
             looks: Mutex::default(),
-            // Keys deleted by an earlier process may still take room.
-            deleted: AtomicU64::new(1),
+            deleted_keys: AtomicU64::new(0),
+            deleted_bytes: AtomicU64::new(0),
+            ranges: Mutex::default(),
             writing: RwLock::new(()),
         }
     }
@@ -143,7 +154,7 @@ impl Room {
         let cost = i64::try_from(Valve::cost(bytes)).unwrap_or(i64::MAX);
         let allowed = !self.refuses.load(Ordering::Relaxed)
             && self.allowed.fetch_sub(cost, Ordering::Relaxed) >= cost;
-        allowed.then(|| self.writing.read())
+        allowed.then(|| self.share())
     }
 
     /// Looks, and admits a user's write of `bytes` or refuses it. While the `store` flushes or compacts, it holds room
@@ -153,6 +164,11 @@ impl Room {
         bytes: u64,
         store: &impl Working,
     ) -> Result<RwLockReadGuard<'_, ()>, Refused> {
+        self.admit(bytes, store)?;
+        Ok(self.share())
+    }
+
+    fn admit(&self, bytes: u64, store: &impl Working) -> Result<(), Refused> {
         let begun = store.clock().now();
         loop {
             let works = store.is_working();
@@ -167,7 +183,7 @@ impl Room {
                     if looks.takes(bytes, waits, &self.sizes) {
                         self.settle(&looks);
                         self.allow(looks.for_users.saturating_sub(Valve::cost(bytes)));
-                        return Ok(self.writing.read());
+                        return Ok(());
                     }
                     self.settle(&looks);
                 }
@@ -180,22 +196,50 @@ impl Room {
         }
     }
 
-    /// Always admits a write that frees room, and counts its `deletions`.
-    pub(super) fn enter_freeing(&self, deletions: u64) -> RwLockReadGuard<'_, ()> {
-        self.count_deleted(deletions);
-        self.writing.read()
+    /// Always admits a write that frees room, and counts the `keys` it deletes.
+    pub(super) fn enter_freeing(&self, keys: u64) -> RwLockReadGuard<'_, ()> {
+        self.count_deleted(keys);
+        self.share()
     }
 
-    /// Waits until no write is in progress, and excludes others.
-    pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
-        self.writing.write()
+    /// The right to write beside others. A thread of an executor hands its other tasks on before it waits for one that
+    /// is [alone](Self::alone).
+    pub(super) fn share(&self) -> RwLockReadGuard<'_, ()> {
+        self.writing.try_read().unwrap_or_else(|| waiting(|| self.writing.read()))
     }
 
-    /// Counts deleted keys or ranges.
-    pub(super) fn count_deleted(&self, deletions: u64) {
-        if deletions > 0 {
-            self.deleted.fetch_add(deletions, Ordering::Relaxed);
+    /// Waits at most `wait_max` until no write is in progress, and excludes others, which wait meanwhile. `None` if a
+    /// write takes longer: it may be stalled, for as long as volumes are full or away. Blocks the thread.
+    pub(super) fn alone(&self, wait_max: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.writing.try_write_for(wait_max)
+    }
+
+    /// Counts deleted keys.
+    pub(super) fn count_deleted(&self, keys: u64) {
+        if keys > 0 {
+            self.deleted_keys.fetch_add(keys, Ordering::Relaxed);
         }
+    }
+
+    /// Records a deleted range.
+    pub(super) fn add_deleted(&self, range: DeletedRange) {
+        self.deleted_bytes.fetch_add(range.bytes, Ordering::Relaxed);
+        let mut ranges = self.ranges.lock();
+        ranges.push(range);
+        if ranges.len() > RANGES_MAX {
+            ranges.sort_unstable_by_key(|range| Reverse(range.bytes));
+            ranges.truncate(RANGES_MAX / 2);
+        }
+    }
+
+    /// The deleted ranges, as far as they are known.
+    pub(super) fn deleted_ranges(&self) -> Vec<DeletedRange> {
+        self.ranges.lock().clone()
+    }
+
+    /// Forgets the deleted ranges with keys from `first` to `last`, which were compacted.
+    pub(super) fn forget_deleted(&self, first: &[u8], last: &[u8]) {
+        self.ranges.lock().retain(|range| !range.meets(first, last));
     }
 
     /// Looks at the free room.
@@ -216,9 +260,23 @@ impl Room {
         self.refuses.load(Ordering::Relaxed) || self.looks.lock().for_users < self.sizes.reserve
     }
 
-    /// Deletions since the last call.
-    pub(super) fn take_deleted(&self) -> u64 {
-        self.deleted.swap(0, Ordering::Relaxed)
+    /// About the bytes that the deletes since the last flush of deletes free once they are compacted, where a key and its
+    /// value have `mean` bytes.
+    pub(super) fn deleted(&self, mean: u64) -> u64 {
+        let keys = self.deleted_keys.load(Ordering::Relaxed).saturating_mul(mean);
+        keys.saturating_add(self.deleted_bytes.load(Ordering::Relaxed))
+    }
+
+    /// The deletes since the last call, as keys and as bytes of ranges, which are about to be flushed.
+    pub(super) fn take_deleted(&self) -> (u64, u64) {
+        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+        (take(&self.deleted_keys), take(&self.deleted_bytes))
+    }
+
+    /// Gives back deletes that were taken and not flushed.
+    pub(super) fn return_deleted(&self, (keys, bytes): (u64, u64)) {
+        self.deleted_keys.fetch_add(keys, Ordering::Relaxed);
+        self.deleted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Why users' writes are refused, if they are.

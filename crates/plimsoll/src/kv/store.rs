@@ -92,22 +92,13 @@ impl Store {
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let redundancy = self.pool.copies().redundancy;
-        let threads = [
-            ("pressure", self.monitor.is_alive()),
-            ("reclaim", self.reclaim.is_alive()),
-            ("pool", self.pool.is_tended()),
-        ];
-        let stopped = threads.into_iter().find(|(_, alive)| !alive);
+        let own = [self.monitor.health(), self.reclaim.health(), self.db.shim().log_syncs()];
         StoreHealth {
             writes_refused: self.db.shim().stopped().or_else(|| self.db.room().refusal()),
             reads_refused: self.pool.unreadable(),
             copies_short: redundancy.short + redundancy.doubtful,
             damaged: self.pool.damage().left,
-            upkeep_stopped: stopped.map(|(name, _)| {
-                format!(
-                    "the thread {name} ended with a panic: restart, and report what the log says"
-                )
-            }),
+            tasks: own.into_iter().chain(self.pool.tasks()).collect(),
         }
     }
 

@@ -12,6 +12,7 @@ use policy::placement::{LeastOverlap, Placement, VolumeId};
 pub use pool::mover::Figures as Copies;
 use pool::spread::{Opening, Spread};
 use volume::Clock;
+use volume::heartbeat::TaskHealth;
 use volume::task::block_on;
 
 use self::moving::Moving;
@@ -114,10 +115,10 @@ impl Pool {
         })
     }
 
-    /// Whether its threads run: only a panic ends one early.
+    /// How its background tasks do.
     #[must_use]
-    pub fn is_tended(&self) -> bool {
-        self.tending.is_alive()
+    pub fn tasks(&self) -> [TaskHealth; 2] {
+        [self.moving.health(), self.tending.health()]
     }
 
     /// Adds a blank volume. Durable on return: new objects go there from now on. Later openings have to name it.

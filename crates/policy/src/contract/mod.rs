@@ -108,6 +108,19 @@ pub struct Mechanics {
     pub transfer_per_sec: u64,
 }
 
+impl Mechanics {
+    /// I/Os a second of `len` bytes at random places, one after the other.
+    #[must_use]
+    pub fn random_iops(&self, len: u64) -> f64 {
+        // The mean of the square root of the distance of two random places: see the seek of [`crate::disk::Disk`].
+        const WAY: f64 = 8.0 / 15.0;
+        let seek = self.seek_track + self.seek_full.saturating_sub(self.seek_track).mul_f64(WAY);
+        let half_turn = 30.0 / f64::from(self.rpm.max(1));
+        let transfer = len as f64 / self.transfer_per_sec.max(1) as f64;
+        1.0 / (seek.as_secs_f64() + half_turn + transfer)
+    }
+}
+
 impl Contract {
     /// A contract without limits and without latency: for volumes without a provider.
     #[must_use]
@@ -139,6 +152,14 @@ impl Contract {
     #[must_use]
     pub fn paid_iops(&self) -> Option<u64> {
         self.smallest(Counted::Ops)
+    }
+
+    /// Operations a second that the volume should carry: the paid ones, or what the arm of a disk does. `None` where
+    /// neither limits them.
+    #[must_use]
+    pub fn line_iops(&self) -> Option<f64> {
+        let paid = self.paid_iops().map(|paid| paid as f64);
+        paid.or_else(|| Some(self.disk.as_ref()?.random_iops(self.op_bytes_max)))
     }
 
     /// Paid bytes a second, if they are limited.

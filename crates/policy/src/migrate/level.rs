@@ -206,6 +206,7 @@ mod tests {
                 id: VolumeId(id),
                 state: State::Active,
                 line,
+                line_bytes: f64::INFINITY,
                 used: 0.0,
                 used_now: 0.0,
                 wait: std::time::Duration::ZERO,

@@ -27,7 +27,7 @@ mod view;
 use std::collections::HashMap;
 use std::time::Duration;
 
-pub use self::pace::{Pace, Steps};
+pub use self::pace::{Line, Pace, Steps, bytes_per_sec};
 pub use self::plan::{Copying, Dropping, InitialReplicas, Plan, Skip, Skipped, Whence, Why};
 use self::view::View;
 use crate::heat::Block;
@@ -126,8 +126,10 @@ pub struct Volume {
     pub id: VolumeId,
     /// Its state.
     pub state: State,
-    /// The line: the most operations a second it should carry. Above zero.
+    /// The line: the most operations a second it should carry, of the size that its users' have. Above zero.
     pub line: f64,
+    /// The most bytes a second it should carry; infinite if they are not limited.
+    pub line_bytes: f64,
     /// The users' part of the line.
     pub used: f64,
     /// The same in the last second alone, with all classes.
@@ -279,7 +281,7 @@ const COPY_SHARE: f64 = 0.15;
 /// The part of a volume's line that rebuilds get while users wait: their p99 grows by as much, and the time in which one
 /// loss more would lose data is bounded.
 const REBUILD_SHARE: f64 = 0.1;
-/// Bytes a second that all copies together may move.
+/// Bytes a second that all copies together may move, unless redundancy is at risk.
 const COPY_BYTES_PER_SEC: f64 = 64.0 * 1024.0 * 1024.0;
 
 /// Makes decisions, and remembers what the next ones need of earlier ones.

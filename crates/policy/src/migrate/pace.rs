@@ -8,11 +8,36 @@ use crate::heat::Block;
 use crate::placement::VolumeId;
 use crate::time::Instant;
 
+/// What a volume should carry at most, a second. Above zero; infinite where there is no limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// Operations.
+    pub ops: f64,
+    /// Bytes.
+    pub bytes: f64,
+}
+
+impl Line {
+    /// How long the whole line takes for I/Os of `len` bytes together, each as large as an operation may be.
+    fn time(&self, len: u64) -> f64 {
+        let blocks = f64::from(Block::count(len).max(1));
+        (blocks / self.ops).max(len as f64 / self.bytes)
+    }
+}
+
+/// Bytes a second that all copies together may move in a pool of so many `volumes` that take copies. A copy of an object
+/// of which one copy is left may move as many on each pair of volumes, for the next loss would lose it.
+#[must_use]
+pub fn bytes_per_sec(volumes: usize, is_last: bool) -> f64 {
+    let pairs = if is_last { (volumes as f64 / 2.0).max(1.0) } else { 1.0 };
+    pairs * COPY_BYTES_PER_SEC
+}
+
 /// Copies of one volume at a time: each takes memory.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Keeps copies to a small part of what is paid for each volume (`COPY_SHARE`), and all of them together to 64 MiB a second (TANGO). A
-/// copy runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then
+/// Keeps copies to a small part of what is paid for each volume (`COPY_SHARE`), in operations and in bytes, and all of them
+/// together to what [`bytes_per_sec`] says: 64 MiB a second (TANGO), or more where redundancy is at risk. A copy runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then
 /// their next copy may begin. It need not wait for the end of the one before: behind users' queues a copy takes long,
 /// but costs no more.
 #[derive(Debug, Default)]
@@ -37,21 +62,21 @@ impl Pace {
         self.all_rested <= now && volumes.iter().all(|volume| rested(volume) && free(volume))
     }
 
-    /// Begins a copy of `len` bytes. `line` gives the paid operations a second of a volume.
+    /// Begins a copy of `len` bytes, where all copies together may move `bytes_per_sec`.
     pub fn begin(
         &mut self,
         flight: Flight,
         len: u64,
-        line: impl Fn(VolumeId) -> f64,
+        line: impl Fn(VolumeId) -> Line,
+        bytes_per_sec: f64,
         now: Instant,
     ) {
         self.in_flight.insert(flight);
-        let blocks = f64::from(Block::count(len).max(1));
         for volume in [flight.from, flight.to] {
-            let rest = seconds(blocks / (line(volume) * COPY_SHARE));
+            let rest = seconds(line(volume).time(len) / COPY_SHARE);
             self.rested.insert(volume, now + rest);
         }
-        self.all_rested = now + seconds(len as f64 / COPY_BYTES_PER_SEC);
+        self.all_rested = now + seconds(len as f64 / bytes_per_sec);
     }
 
     /// The copy ended, well or not.
@@ -80,11 +105,11 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// When the next I/O on these volumes goes, each given with its line. Users who wait leave it
+    /// When the next I/O, of one block, on these volumes goes, each given with its line. Users who wait leave it
     /// `REBUILD_SHARE` of the line, others `COPY_SHARE`.
     pub fn next(
         &mut self,
-        volumes: impl IntoIterator<Item = (VolumeId, f64)>,
+        volumes: impl IntoIterator<Item = (VolumeId, Line)>,
         users_wait: bool,
         now: Instant,
     ) -> Instant {
@@ -93,7 +118,7 @@ impl Steps {
         let free = volumes.iter().filter_map(|(volume, _)| self.next.get(volume)).max();
         let at = free.copied().unwrap_or(now).max(now);
         for (volume, line) in volumes {
-            self.next.insert(volume, at + seconds(1.0 / (line * share)));
+            self.next.insert(volume, at + seconds(line.time(Block::BYTES) / share));
         }
         at
     }

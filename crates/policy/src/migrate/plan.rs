@@ -51,6 +51,8 @@ pub struct Copying {
     pub to: VolumeId,
     /// Its purpose.
     pub why: Why,
+    /// Whether it has one readable copy: the loss of that volume would lose it.
+    pub is_last: bool,
 }
 
 /// The purpose of a copy.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! policy NAME [KEY=VALUE]...             begins a case; min and max are numbers of copies
-//! volume ID [STATE] [KEY=VALUE]...       a volume or its new state: line, used, now, wait, weight,
-//!                                        free (of 100GiB), held
+//! volume ID [STATE] [KEY=VALUE]...       a volume or its new state: line, bytes, used, now, wait,
+//!                                        weight, free (of 100GiB), held
 //! table ID LEN RATE on VOLUME[:SHARE]... [leaving=SECONDS] [young]
 //! gone ID                                a table goes
 //! flight ID FROM TO                      a running copy
@@ -81,6 +81,7 @@ impl Stage {
             id,
             state: State::Active,
             line: 1000.0,
+            line_bytes: f64::INFINITY,
             used: 0.0,
             used_now: 0.0,
             wait: Duration::ZERO,
@@ -97,6 +98,7 @@ impl Stage {
             match word.split_once('=') {
                 None => volume.state = parse_state(word),
                 Some(("line", line)) => volume.line = number(line),
+                Some(("bytes", bytes)) => volume.line_bytes = parse_size(bytes) as f64,
                 Some(("used", used)) => {
                     (volume.used, volume.used_now) = (number(used), number(used))
                 }
@@ -139,9 +141,10 @@ impl Stage {
         for Dropping { object, volume, whence, .. } in plan.drops {
             writeln!(out, "  drop {object} from {volume}: {}", whence.name()).expect("text grows");
         }
-        for Copying { object, from, to, why, .. } in plan.copies {
+        for Copying { object, from, to, why, is_last, .. } in plan.copies {
             let why = why.name();
-            writeln!(out, "  copy {object} from {from} to {to}: {why}").expect("text grows");
+            let last = if is_last { ", the last" } else { "" };
+            writeln!(out, "  copy {object} from {from} to {to}: {why}{last}").expect("text grows");
         }
         if let Some(InitialReplicas { two_from: rate, .. }) = plan.initial_replicas {
             writeln!(out, "  two copies from {rate:.0} reads/s on").expect("text grows");
@@ -225,16 +228,20 @@ fn copies_are_paced_by_what_their_volumes_are_paid_for() {
     let mut pace = Pace::default();
     // Of which copies may take 160 and 16 a second.
     const K: f64 = 1.0 / COPY_SHARE;
-    let line = |volume: VolumeId| if volume.0 == 2 { 16.0 * K } else { 160.0 * K };
+    const ALL: f64 = COPY_BYTES_PER_SEC;
+    let line = |volume: VolumeId| Line {
+        ops: if volume.0 == 2 { 16.0 * K } else { 160.0 * K },
+        bytes: f64::INFINITY,
+    };
     assert!(pace.may_begin(flight(1, a, b), at(0)));
-    pace.begin(flight(1, a, b), 8 * MIB, line, at(0));
+    pace.begin(flight(1, a, b), 8 * MIB, line, ALL, at(0));
     // 32 operations of 160 a second; 8 MiB of 64 MiB a second.
     assert!(!pace.may_begin(flight(2, b, c), at(199)));
     pace.end(flight(1, a, b));
     assert!(!pace.may_begin(flight(2, b, c), at(199)), "it was faster than it may be in the mean");
     assert_eq!(pace.next(at(150)), Some(at(200)));
     assert!(pace.may_begin(flight(2, b, c), at(200)));
-    pace.begin(flight(2, b, c), 8 * MIB, line, at(200));
+    pace.begin(flight(2, b, c), 8 * MIB, line, ALL, at(200));
     assert!(!pace.may_begin(flight(3, a, VolumeId(3)), at(324)), "64 MiB a second for all");
     assert!(pace.may_begin(flight(3, a, VolumeId(3)), at(325)));
     assert_eq!(pace.in_flight().collect::<Vec<_>>(), [flight(2, b, c)]);
@@ -245,6 +252,30 @@ fn copies_are_paced_by_what_their_volumes_are_paid_for() {
     assert_eq!(pace.next(at(2200)), None);
 }
 
+/// On a volume that is paid for few bytes, a copy was once counted in operations only, and took all of them.
+#[test]
+fn copies_are_paced_by_bytes_too() {
+    let [from, to] = [0, 1].map(VolumeId);
+    let flight = |object| Flight { object, from, to };
+    let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+    let line = Line { ops: 1e6, bytes: 8.0 * MIB as f64 / COPY_SHARE };
+    let mut pace = Pace::default();
+    pace.begin(flight(1), 8 * MIB, |_| line, f64::INFINITY, at(0));
+    assert!(!pace.may_begin(flight(2), at(999)) && pace.may_begin(flight(2), at(1000)));
+    let mut steps = Steps::default();
+    let next = |steps: &mut Steps| steps.next([(from, line), (to, line)], false, at(0));
+    // 32 blocks are 8 MiB.
+    let times: Vec<_> = (0..=32).map(|_| next(&mut steps)).collect();
+    assert_eq!((times[0], times[32]), (at(0), at(1000)));
+}
+
+#[test]
+fn the_last_copies_are_made_as_fast_as_the_pool_is_large() {
+    let rate = |volumes, is_last| bytes_per_sec(volumes, is_last) / COPY_BYTES_PER_SEC;
+    assert_eq!([1, 2, 3, 20].map(|volumes| rate(volumes, true)), [1.0, 1.0, 1.5, 10.0]);
+    assert_eq!([1, 2, 3, 20].map(|volumes| rate(volumes, false)), [1.0; 4]);
+}
+
 #[test]
 fn copies_that_queue_do_not_hold_each_other_up_but_for_a_few() {
     let [from, to] = [0, 1].map(VolumeId);
@@ -253,7 +284,8 @@ fn copies_that_queue_do_not_hold_each_other_up_but_for_a_few() {
     let at = |object: u64| Instant::ZERO + Duration::from_secs(object);
     for object in 0..4 {
         assert!(pace.may_begin(flight(object), at(object)), "{object}: rested, and none has ended");
-        pace.begin(flight(object), MIB, |_| 1000.0, at(object));
+        let line = Line { ops: 1000.0, bytes: f64::INFINITY };
+        pace.begin(flight(object), MIB, |_| line, COPY_BYTES_PER_SEC, at(object));
     }
     assert!(!pace.may_begin(flight(4), at(1000)));
     assert_eq!(pace.next(at(1000)), None, "it waits for the end of a copy");

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, INITIAL_LOAD,
-    InitialReplicas, Plan, Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG,
+    BAND, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, INITIAL_LOAD, InitialReplicas, Plan,
+    Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, bytes_per_sec,
     reserve, worth,
 };
 use crate::placement::{Candidate, VolumeId};
@@ -19,8 +19,8 @@ pub(super) struct View<'a> {
     copied: &'a HashMap<u64, Instant>,
     /// Tables with a planned or running copy, or a planned drop.
     taken: HashSet<u64>,
-    /// Bytes that copies may still move.
-    bytes_left: f64,
+    /// Bytes that copies move.
+    bytes_spent: f64,
 }
 
 /// A volume.
@@ -32,6 +32,8 @@ pub(super) struct VolumeLoad {
     free: u64,
     /// Operations that copies may still take here.
     ops_left: f64,
+    /// Bytes that they may still move here.
+    bytes_left: f64,
 }
 
 impl<'a> View<'a> {
@@ -46,6 +48,7 @@ impl<'a> View<'a> {
             hot: 0,
             free: volume.free,
             ops_left: volume.line * COPY_SHARE * seconds,
+            bytes_left: volume.line_bytes * COPY_SHARE * seconds,
         };
         let positions = pool.volumes.iter().enumerate().map(|(at, volume)| (volume.id, at));
         let mut view = Self {
@@ -55,7 +58,7 @@ impl<'a> View<'a> {
             positions: positions.collect(),
             copied,
             taken: pool.in_flight.iter().map(|flight| flight.object).collect(),
-            bytes_left: COPY_BYTES_PER_SEC * seconds,
+            bytes_spent: 0.0,
         };
         let lens: HashMap<_, _> =
             pool.tables.iter().map(|table| (table.object, (table.blocks(), table.len))).collect();
@@ -269,22 +272,29 @@ impl<'a> View<'a> {
     ) -> Result<(), Skip> {
         assert!(!self.is_taken(table), "a table is copied once in a plan");
         let readable = table.copies.iter().filter_map(|copy| self.at(copy.volume));
-        let readable = readable.filter(|&at| self.pool.volumes[at].state.answers());
-        let from = readable.min_by(|&a, &b| self.weight(a).total_cmp(&self.weight(b)));
+        let readable: Vec<_> =
+            readable.filter(|&at| self.pool.volumes[at].state.answers()).collect();
+        let is_last = readable.len() == 1 && why != Why::Heat && self.terms.copies_min > 1;
+        let from = readable.into_iter().min_by(|&a, &b| self.weight(a).total_cmp(&self.weight(b)));
         let from = from.ok_or(Skip::Target)?;
-        let blocks = table.blocks();
-        // A table that is larger than the budget is copied alone.
+        let (blocks, bytes) = (table.blocks(), table.len as f64);
+        let seconds = self.terms.every.as_secs_f64();
+        // A table that is larger than a budget is copied alone.
         let enough = |at: usize| {
-            let budget = self.line(at) * COPY_SHARE * self.terms.every.as_secs_f64();
-            self.volumes[at].ops_left >= blocks.min(budget)
+            let part = COPY_SHARE * seconds;
+            let (load, volume) = (&self.volumes[at], &self.pool.volumes[at]);
+            load.ops_left >= blocks.min(volume.line * part)
+                && load.bytes_left >= bytes.min(volume.line_bytes * part)
         };
-        if !enough(from) || !enough(to) || self.bytes_left < table.len as f64 {
+        let active = self.pool.volumes.iter().filter(|volume| volume.state == State::Active);
+        let all = bytes_per_sec(active.count(), is_last) * seconds;
+        if !enough(from) || !enough(to) || all - self.bytes_spent < bytes.min(all) {
             return Err(Skip::Budget);
         }
         let (from, to) = (self.pool.volumes[from].id, self.pool.volumes[to].id);
         self.spend(from, to, blocks, table.len);
         self.take(table);
-        plan.copies.push(Copying { object: table.object, len: table.len, from, to, why });
+        plan.copies.push(Copying { object: table.object, len: table.len, from, to, why, is_last });
         Ok(())
     }
 
@@ -292,12 +302,13 @@ impl<'a> View<'a> {
         for id in [from, to] {
             if let Some(at) = self.at(id) {
                 self.volumes[at].ops_left -= blocks;
+                self.volumes[at].bytes_left -= len as f64;
             }
         }
         if let Some(to) = self.at(to) {
             self.volumes[to].free = self.volumes[to].free.saturating_sub(len);
         }
-        self.bytes_left -= len as f64;
+        self.bytes_spent += len as f64;
     }
 
     /// A copy on a volume is dropped.

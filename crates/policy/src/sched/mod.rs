@@ -30,6 +30,8 @@ pub use strict::Strict;
 pub use tags::{Rights, Tags};
 pub use window::Window;
 
+use std::time::Duration;
+
 use self::queues::Place;
 use crate::budget::Share;
 use crate::contract::{Contract, Cost};
@@ -77,6 +79,14 @@ pub struct Grant {
     pub cost: Cost,
     /// The place it waited in, for [`Scheduler::put_back`].
     place: Place,
+}
+
+impl Grant {
+    /// How long it waited.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.place.waited()
+    }
 }
 
 /// A queue had no room for a request that may be refused.

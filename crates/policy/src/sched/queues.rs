@@ -4,6 +4,7 @@
 //! scheduler, which knows the budget it came from.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::{Event, Figures, Full, Grant, Request, Ticket, Window};
 use crate::contract::{Contract, Cost};
@@ -67,6 +68,11 @@ impl Place {
 
     pub(super) const fn granted_at(&self) -> Instant {
         self.granted_at
+    }
+
+    /// How long the request waited.
+    pub(super) fn waited(&self) -> Duration {
+        self.granted_at.since(self.since)
     }
 
     pub(super) const fn is_spare(&self) -> bool {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use policy::migrate::{Replica, State, Table, Volume};
+use policy::contract::Cost;
+use policy::migrate::{Line, Replica, State, Table, Volume};
 use policy::placement::VolumeId;
 use policy::time::Instant;
 use policy::weight::PAID_UNKNOWN;
@@ -17,10 +18,15 @@ use crate::spread::{Spread, VolumeState};
 pub struct GateLoad {
     /// The volume.
     pub volume: VolumeId,
-    /// Paid operations a second, as far as the volume delivers them; none without a limit.
+    /// Operations a second that its contract or its mechanics allow, as far as the volume delivers them; none without a
+    /// limit.
     pub line: Option<f64>,
-    /// Operations granted to users: reads, and what commits.
-    pub granted: u64,
+    /// Bytes a second, likewise.
+    pub line_bytes: Option<f64>,
+    /// The mean time in which the device answers; none if nothing was measured.
+    pub answer: Option<Duration>,
+    /// Granted to users: reads, and what commits.
+    pub granted: Cost,
     /// Reads of users that were granted.
     pub reads: u64,
     /// The total wait of these reads.
@@ -34,7 +40,7 @@ pub struct GateLoad {
 pub(super) struct LoadHistory {
     since: Instant,
     before: HashMap<VolumeId, GateLoad>,
-    lines: HashMap<VolumeId, f64>,
+    lines: HashMap<VolumeId, Line>,
     /// Sums of rates of reads, over `seconds`.
     rates: HashMap<(ObjectId, VolumeId), f64>,
     weights: HashMap<VolumeId, f64>,
@@ -54,7 +60,7 @@ impl LoadHistory {
     pub(super) fn begin(&mut self, loads: &[GateLoad], now: Instant) {
         self.since = now;
         self.before = loads.iter().map(|load| (load.volume, *load)).collect();
-        self.lines = loads.iter().map(|load| (load.volume, line(load))).collect();
+        self.lines = loads.iter().map(|load| (load.volume, copy_line(load))).collect();
         self.rates.clear();
         self.weights.clear();
         self.seconds = 0.0;
@@ -70,9 +76,10 @@ impl LoadHistory {
         }
     }
 
-    /// The paid rate of a volume, in operations a second.
-    pub(super) fn line(&self, volume: VolumeId) -> f64 {
-        self.lines.get(&volume).copied().unwrap_or(PAID_UNKNOWN)
+    /// The line of a volume, for copies.
+    pub(super) fn line(&self, volume: VolumeId) -> Line {
+        let unknown = Line { ops: PAID_UNKNOWN, bytes: f64::INFINITY };
+        self.lines.get(&volume).copied().unwrap_or(unknown)
     }
 
     /// The volumes, with means since the last decision. One that does not report its space is silent; after
@@ -117,7 +124,9 @@ impl LoadHistory {
             let load = loads.iter().find(|load| load.volume == id).copied().unwrap_or(GateLoad {
                 volume: id,
                 line: None,
-                granted: 0,
+                line_bytes: None,
+                answer: None,
+                granted: Cost::default(),
                 reads: 0,
                 waited: Duration::ZERO,
                 last_second: 0,
@@ -125,14 +134,19 @@ impl LoadHistory {
             let before = self.before.get(&id).copied().unwrap_or(load);
             let reads = load.reads.saturating_sub(before.reads);
             let waited = load.waited.saturating_sub(before.waited);
-            let line = line(&load);
+            let users = Cost {
+                ops: load.granted.ops.saturating_sub(before.granted.ops),
+                bytes: load.granted.bytes.saturating_sub(before.granted.bytes),
+            };
+            let line = users_line(&load, users);
             // The pool's weights relate to the rate in the contract, even if the volume delivers less.
             let weight = self.weights.get(&id).map_or(0.0, |sum| sum / self.seconds.max(1.0));
             Volume {
                 id,
                 state,
                 line,
-                used: load.granted.saturating_sub(before.granted) as f64 / passed / line,
+                line_bytes: load.line_bytes.unwrap_or(f64::INFINITY),
+                used: users.ops as f64 / passed / line,
                 used_now: load.last_second as f64 / line,
                 wait: waited
                     .checked_div(u32::try_from(reads).unwrap_or(u32::MAX))
@@ -184,6 +198,61 @@ impl LoadHistory {
     }
 }
 
-fn line(load: &GateLoad) -> f64 {
-    load.line.map_or(PAID_UNKNOWN, |line| line.max(1.0))
+/// Operations a second of the size that `users` had: fewer than the paid ones where the paid bytes run out first.
+fn users_line(load: &GateLoad, users: Cost) -> f64 {
+    let ops = load.line.unwrap_or(PAID_UNKNOWN);
+    let mean_bytes = users.bytes as f64 / users.ops.max(1) as f64;
+    let by_bytes = load.line_bytes.map_or(f64::INFINITY, |bytes| bytes / mean_bytes.max(1.0));
+    ops.min(by_bytes).max(1.0)
+}
+
+/// The line of a volume for copies. A volume without limits carries at least one operation after the other, so copies
+/// are paced by how long it takes for one: a rebuild on a disk leaves the arm to users.
+fn copy_line(load: &GateLoad) -> Line {
+    let measured = || {
+        let answer = load.answer.filter(|answer| !answer.is_zero())?;
+        Some((1.0 / answer.as_secs_f64()).min(PAID_UNKNOWN))
+    };
+    let ops = load.line.or_else(measured).unwrap_or(PAID_UNKNOWN).max(1.0);
+    Line { ops, bytes: load.line_bytes.map_or(f64::INFINITY, |bytes| bytes.max(1.0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::units::{KIB, MIB};
+
+    use super::*;
+
+    fn load() -> GateLoad {
+        GateLoad {
+            volume: VolumeId(0),
+            line: None,
+            line_bytes: None,
+            answer: None,
+            granted: Cost::default(),
+            reads: 0,
+            waited: Duration::ZERO,
+            last_second: 0,
+        }
+    }
+
+    /// A volume whose bytes ran out was hot, and seemed to have five sixths of its operations left.
+    #[test]
+    fn the_line_is_what_users_can_do_with_ios_of_their_size() {
+        let gp3 = GateLoad { line: Some(3000.0), line_bytes: Some(125.0 * MIB as f64), ..load() };
+        let users = |bytes| Cost { ops: 10, bytes: 10 * bytes };
+        assert_eq!(users_line(&gp3, users(4 * KIB)), 3000.0);
+        assert_eq!(users_line(&gp3, users(256 * KIB)), 500.0);
+        assert_eq!(users_line(&gp3, Cost::default()), 3000.0);
+        assert_eq!(users_line(&load(), users(256 * KIB)), PAID_UNKNOWN);
+    }
+
+    /// A disk without limits once counted as one of 10,000 operations a second, and a rebuild took the whole arm.
+    #[test]
+    fn copies_on_a_volume_without_limits_are_paced_by_its_answers() {
+        let answers = |ms| GateLoad { answer: Some(Duration::from_millis(ms)), ..load() };
+        assert_eq!(copy_line(&answers(10)).ops, 100.0);
+        assert_eq!(copy_line(&load()).ops, PAID_UNKNOWN);
+        assert_eq!(copy_line(&GateLoad { line: Some(3000.0), ..answers(10) }).ops, 3000.0);
+    }
 }

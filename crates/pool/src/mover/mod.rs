@@ -28,12 +28,13 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use policy::migrate::{
     Copying, Dropping, Flight, Pace, Plan, Planner, Policy, Skip, Snapshot, State, Steps, Terms,
-    Volume, Why,
+    Volume, Why, bytes_per_sec,
 };
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
 use policy::units::Bytes;
+use volume::heartbeat::{Heartbeat, SILENCE_MAX};
 use volume::{Clock, ErrorKind, Result, Volume as _};
 
 pub use self::figures::Figures;
@@ -62,12 +63,17 @@ pub struct Mover {
     /// Copies planned and not begun, the most important first.
     planned: VecDeque<Copying>,
     under_way: FuturesUnordered<UnderWay>,
+    /// Volumes that take copies.
+    takers: usize,
     dropping: bool,
     /// Copies of objects unknown to the planner are in progress.
     mending: bool,
     /// Copies were made for the replication target since its last check.
     news: bool,
     figures: Arc<Mutex<Figures>>,
+    heartbeat: Heartbeat,
+    /// A copy that failed since the last check of the replication target.
+    failure: Option<String>,
 }
 
 type UnderWay = Pin<Box<dyn Future<Output = Ended> + Send>>;
@@ -93,15 +99,19 @@ impl Mover {
     #[must_use]
     pub fn new(pool: Spread, clock: Clock, policy: Policy, terms: Terms) -> Self {
         let terms = Terms { copies_min: terms.copies_min.max(pool.replication().target), ..terms };
+        let heartbeat = Heartbeat::new("repair and rebalancing", SILENCE_MAX, &clock);
         Self {
             pool,
             clock,
+            heartbeat,
+            failure: None,
             planner: Planner::new(policy, terms),
             history: LoadHistory::default(),
             pace: Pace::default(),
             steps: Arc::default(),
             planned: VecDeque::new(),
             under_way: FuturesUnordered::new(),
+            takers: 0,
             dropping: false,
             mending: false,
             news: false,
@@ -113,6 +123,12 @@ impl Mover {
     #[must_use]
     pub fn figures(&self) -> Arc<Mutex<Figures>> {
         Arc::clone(&self.figures)
+    }
+
+    /// The record of its rounds. A round ends with a check of the replication target; it failed if a copy did.
+    #[must_use]
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.heartbeat.clone()
     }
 
     /// Runs until it is dropped. `look` returns the loads of the gates so far.
@@ -251,9 +267,13 @@ impl Mover {
         if let Err(e) = self.pool.keep_manifest_from(&silent).await {
             tracing::debug!("the manifest stays where it is: {e}");
         }
+        match self.failure.take() {
+            Some(why) => self.heartbeat.failed(&why),
+            None => self.heartbeat.completed(),
+        }
         let redundancy = self.pool.redundancy(&silent);
-        let takers = of(&[State::Active]).len();
-        self.tell(&redundancy, takers);
+        self.takers = of(&[State::Active]).len();
+        self.tell(&redundancy, self.takers);
         self.figures.lock().redundancy = redundancy;
         self.plan_initial_replicas().await;
         let suspects = self.pool.replication().take_suspects();
@@ -263,10 +283,7 @@ impl Mover {
         }
         let pool = self.pool.clone();
         // Placement chooses where these go: any volume may be one of them.
-        let how = match redundancy.target {
-            2 => self.rebuild(volumes.iter().map(|volume| volume.id).collect()),
-            _ => How::from(IO),
-        };
+        let last = self.rebuild(volumes.iter().map(|volume| volume.id).collect());
         self.under_way.push(Box::pin(async move {
             for suspect in suspects {
                 if let Err(e) = pool.distrust_object(suspect, IO).await {
@@ -275,7 +292,7 @@ impl Mover {
             }
             let repaired = match redundancy.target {
                 1 => Repaired::default(),
-                _ => pool.repair_others(&lost, &how).await,
+                _ => pool.repair_others(&lost, &How::from(IO), &last).await,
             };
             Ended::Others(repaired)
         }));
@@ -350,13 +367,13 @@ impl Mover {
             } else if self.has_come_to_leave(ObjectId(copying.object)) {
                 self.figures.lock().skipped.count(Skip::Busy);
             } else {
-                self.pace.begin(flight, copying.len, |volume| self.history.line(volume), now);
+                let most = bytes_per_sec(self.takers, copying.is_last);
+                let line = |volume| self.history.line(volume);
+                self.pace.begin(flight, copying.len, line, most, now);
                 let (pool, id) = (self.pool.clone(), ObjectId(copying.object));
                 let how = match copying.why {
                     Why::Heat => How::from(Io::new(Origin::Relief, Step::Data)),
-                    Why::Repair if self.pool.has_one_copy(id) => {
-                        self.rebuild(vec![copying.from, copying.to])
-                    }
+                    _ if copying.is_last => self.rebuild(vec![copying.from, copying.to]),
                     Why::Repair | Why::Drain => How::from(IO),
                 };
                 self.under_way.push(Box::pin(async move {
@@ -371,7 +388,8 @@ impl Mover {
         figures.in_flight = self.pace.in_flight().count() as u64;
     }
 
-    /// How a copy between these volumes is made of an object that the next loss would lose.
+    /// How a copy between these volumes is made of an object of which one readable copy is left: the next loss would
+    /// lose it.
     fn rebuild(&self, volumes: Vec<VolumeId>) -> How {
         let lines = volumes.into_iter().map(|volume| (volume, self.history.line(volume)));
         let lines: Vec<_> = lines.collect();
@@ -437,7 +455,9 @@ impl Mover {
                 figures.failed += 1;
                 let (to, why) = (self.pool.label(copying.to), copying.why.name());
                 let id = copying.object;
-                tracing::warn!("table {id} is not copied to volume {to} ({why}): {e}");
+                let failure = format!("table {id} is not copied to volume {to} ({why}): {e}");
+                tracing::warn!("{failure}");
+                self.failure = Some(failure);
             }
         }
     }

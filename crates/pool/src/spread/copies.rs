@@ -142,14 +142,6 @@ impl Spread {
         copies.iter().flat_map(|copies| copies.iter().cloned()).collect()
     }
 
-    /// Whether only one copy of the object is on volumes that are here.
-    pub(crate) fn has_one_copy(&self, id: ObjectId) -> bool {
-        let members = &self.0.members;
-        let is_here =
-            |placed: &Placed| placed.layout.volumes().iter().all(|&v| members.volume(v).is_ok());
-        self.copies_of(id).iter().filter(|placed| is_here(placed)).count() < 2
-    }
-
     /// Makes a copy of an object on volume `to`, in the class of `io`. On return the copy is durable, and
     /// reads use it. Dropping the future leaves at most an orphan, which is removed later.
     ///

@@ -70,7 +70,7 @@ impl Spread {
             return None;
         }
         pool.placing.count_replicated();
-        Some(Copying { object: id.0, len: inode.len(), from, to, why: Why::Heat })
+        Some(Copying { object: id.0, len: inode.len(), from, to, why: Why::Heat, is_last: false })
     }
 }
 

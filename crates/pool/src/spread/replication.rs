@@ -124,6 +124,15 @@ pub struct Repaired {
     pub short: Vec<(Name, String)>,
 }
 
+/// An object with fewer copies than the replication target.
+struct Short {
+    id: ObjectId,
+    /// How many are missing.
+    lacks: usize,
+    /// Copies on volumes that are here, draining ones too.
+    readable: usize,
+}
+
 impl Spread {
     /// The redundancy of the pool while the volumes `gone` do not answer. Takes time by the number of different places of
     /// objects, not by that of objects, so that a health check may ask each second.
@@ -172,14 +181,21 @@ impl Spread {
     /// # Errors
     /// None so far: the result lists the objects that still have too few copies.
     pub async fn repair(&self, io: Io, tell: impl FnMut(u64) + Send) -> Result<Repaired> {
-        Ok(self.repair_those(|_| true, &BTreeSet::new(), &How::from(io), tell).await)
+        let how = How::from(io);
+        Ok(self.repair_those(|_| true, &BTreeSet::new(), (&how, &how), tell).await)
     }
 
     /// The same for the few objects that the planner does not handle: unsealed or striped ones. Copies on the
-    /// volumes `gone` do not count either. Drops copies beyond the replication target, which were made while a
+    /// volumes `gone` do not count either. Objects of which one copy is left are copied as `last` says, others as `how`. Drops copies beyond the replication target, which were made while a
     /// volume did not answer.
-    pub(crate) async fn repair_others(&self, gone: &BTreeSet<VolumeId>, how: &How) -> Repaired {
-        let repaired = self.repair_those(|object| !is_plain(object), gone, how, |_| ()).await;
+    pub(crate) async fn repair_others(
+        &self,
+        gone: &BTreeSet<VolumeId>,
+        how: &How,
+        last: &How,
+    ) -> Repaired {
+        let others = |object: &Stored| !is_plain(object);
+        let repaired = self.repair_those(others, gone, (how, last), |_| ()).await;
         for (id, volume) in self.surplus(gone) {
             if let Err(e) = self.drop_copy(id, volume).await {
                 tracing::debug!("a copy too many stays for now: {e}");
@@ -192,7 +208,7 @@ impl Spread {
         &self,
         which: impl Fn(&Stored) -> bool + Send + Sync,
         gone: &BTreeSet<VolumeId>,
-        how: &How,
+        (how, last): (&How, &How),
         mut tell: impl FnMut(u64) + Send,
     ) -> Repaired {
         let pool = &self.0;
@@ -205,9 +221,10 @@ impl Spread {
             }
             repaired.looked_at += looked.count;
             after = looked.last;
-            let Some((id, lacks)) = looked.short else { continue };
+            let Some(Short { id, lacks, readable }) = looked.short else { continue };
             let Ok(inode) = pool.catalog.inode_by_id(id) else { continue };
-            for _ in 0..lacks {
+            for made in 0..lacks {
+                let how = if readable + made < 2 { last } else { how };
                 match self.copy_anywhere(&inode, how).await {
                     Ok(()) => repaired.made += 1,
                     Err(e) if e.kind() == ErrorKind::Gone => break,
@@ -260,7 +277,11 @@ impl Spread {
                     let good = usable(object, &here, state).count();
                     let lacks = self.0.replication.target.saturating_sub(good);
                     if lacks > 0 {
-                        looked.short = Some((id, lacks));
+                        let is_here = |placed: &&Placed| {
+                            placed.layout.volumes().iter().all(|v| here.contains(v))
+                        };
+                        let readable = object.copies.iter().filter(is_here).count();
+                        looked.short = Some(Short { id, lacks, readable });
                         break;
                     }
                 }
@@ -278,7 +299,7 @@ struct Looked {
     /// The last of them.
     last: Option<ObjectId>,
     /// The same if it lacks copies, and how many.
-    short: Option<(ObjectId, usize)>,
+    short: Option<Short>,
 }
 
 /// The copies of an object that count: all their volumes are `here`, and none is draining.

@@ -62,8 +62,8 @@ impl Health {
             if let Some(why) = &store.reads_refused {
                 tell("reads fail", why);
             }
-            if let Some(why) = &store.upkeep_stopped {
-                tell("background work has stopped", why);
+            for problem in store.tasks.iter().filter_map(|task| task.problem.as_ref()) {
+                tell("background work", problem);
             }
             if store.copies_short > 0 {
                 let objects = store.copies_short;
@@ -110,25 +110,48 @@ impl Serialize for Health {
 }
 
 #[derive(Serialize)]
-struct StoreShown {
+struct StoreShown<'h> {
     takes_writes: bool,
     serves_reads: bool,
     /// Objects with fewer copies than the replication target.
     copies_short: u64,
     /// Places with damage found and not repaired.
     damaged: u64,
-    /// Whether all background tasks run.
+    /// Whether all background tasks work.
     upkeep: bool,
+    /// These tasks, by name.
+    tasks: BTreeMap<&'h str, TaskShown<'h>>,
 }
 
-impl StoreShown {
-    fn of(store: &StoreHealth) -> Self {
+#[derive(Serialize)]
+struct TaskShown<'h> {
+    /// Whole seconds since the last completed round.
+    since_completed_s: u64,
+    /// Failed rounds in a row.
+    failures: u64,
+    /// The error of the last failed round.
+    error: Option<&'h str>,
+    problem: Option<&'h str>,
+}
+
+impl<'h> StoreShown<'h> {
+    fn of(store: &'h StoreHealth) -> Self {
+        let tasks = store.tasks.iter().map(|task| {
+            let shown = TaskShown {
+                since_completed_s: task.since_completed.as_secs(),
+                failures: task.failures,
+                error: task.error.as_deref(),
+                problem: task.problem.as_deref(),
+            };
+            (&task.task[..], shown)
+        });
         Self {
             takes_writes: store.writes_refused.is_none(),
             serves_reads: store.reads_refused.is_none(),
             copies_short: store.copies_short,
             damaged: store.damaged,
-            upkeep: store.upkeep_stopped.is_none(),
+            upkeep: store.upkeep_works(),
+            tasks: tasks.collect(),
         }
     }
 }

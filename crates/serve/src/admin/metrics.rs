@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use engine::health::TaskHealth;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
@@ -58,9 +59,21 @@ fn health(page: &mut Page, health: &Health) {
         |s| s.copies_short,
     );
     of.gauge("store_damaged", "Damaged places that are not repaired", |s| s.damaged);
-    of.gauge("store_upkeep", "Whether all background tasks of the store run", |s| {
-        s.upkeep_stopped.is_none()
+    of.gauge("store_upkeep", "Whether all background tasks of the store work", |s| {
+        s.upkeep_works()
     });
+    let tasks = health.stores.iter().flat_map(|(name, store)| {
+        let labels = |task: &TaskHealth| vec![("store", name.clone()), ("task", task.task.clone())];
+        store.tasks.iter().map(move |task| (labels(task), task))
+    });
+    let mut of = page.of(tasks);
+    of.gauge("task_works", "Whether the background task has no problem", |t| t.problem.is_none());
+    of.gauge(
+        "task_since_completed_seconds",
+        "Time since the background task completed a round",
+        |t| t.since_completed.as_secs_f64(),
+    );
+    of.gauge("task_failures", "Rounds of the background task that failed in a row", |t| t.failures);
     let mut of = page.each("volume", &health.volumes);
     of.gauge("volume_answers", "Whether the volume answers", |v| v.is_none());
 }

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::peers::Peer;
 use super::service::Service;
 use super::session::Session;
+use super::threads::Threads;
 use super::wire::{Decoder, ProtocolError, Request};
 
 /// The read buffer of every connection. Redis reads 16 KiB at a time.
@@ -44,7 +44,7 @@ pub(super) struct Connection<S> {
     held: Held,
     service: Arc<Service>,
     peer: Arc<Peer>,
-    threads: Arc<Semaphore>,
+    threads: Arc<Threads>,
     /// Nothing more is read once this is cancelled.
     stop: CancellationToken,
     /// The deadline for authentication.
@@ -58,7 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         stream: S,
         service: Arc<Service>,
         peer: Arc<Peer>,
-        threads: Arc<Semaphore>,
+        threads: Arc<Threads>,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -181,10 +181,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         out: &mut BytesMut,
     ) -> io::Result<()> {
         self.peer.begin_work(self.service.figures.uptime());
-        let permit = self.peer.cut.run_until_cancelled(self.threads.acquire()).await;
+        let permit = self.threads.permit(self.session.writes(requests));
+        let permit = self.peer.cut.run_until_cancelled(permit).await;
         let permit = permit.filter(|_| !self.peer.cut.is_cancelled());
-        let permit = permit.ok_or_else(|| ended("it was cut off"))?;
-        let _permit = permit.expect("the semaphore is never closed");
+        let _permit = permit.ok_or_else(|| ended("it was cut off"))?;
         let (session, service) = (&mut self.session, &self.service);
         let mut work = || session.execute(service, requests, out, REPLY_BYTES_AT_ONCE);
         if service.keyspace.yields() {
@@ -321,11 +321,11 @@ mod tests {
         }
     }
 
-    /// The only connection of a listener, and the only thread for its requests.
+    /// The only connection of a listener, and one thread each for its reads and its writes.
     struct Stage {
         endpoint: Arc<Admission>,
         service: Arc<Service>,
-        threads: Arc<Semaphore>,
+        threads: Arc<Threads>,
         cut: CancellationToken,
         client: DuplexStream,
         served: JoinHandle<io::Result<()>>,
@@ -338,7 +338,7 @@ mod tests {
             let keyspace = Keyspace::open(store, Box::new(|| 0), 1).expect("an empty store");
             let service = Service::new(Settings::default(), Arc::new(keyspace), Arc::new(()));
             let service = Arc::new(service);
-            let threads = Arc::new(Semaphore::new(1));
+            let threads = Arc::new(Threads::new(1));
             let endpoint = Admission::new(Limits { connections_max: 1, per_address_max: None });
             let cut = CancellationToken::new();
             let guest = endpoint.admit(None, cut.clone(), Instant::now()).expect("room").guest;
@@ -378,11 +378,29 @@ mod tests {
         }
     }
 
+    /// Writes of a store that stalled once held every thread, and readers waited for as long as the stall lasted.
+    #[tokio::test]
+    async fn reads_need_no_thread_that_writes_hold() {
+        let mut stage = Stage::new().await;
+        let threads = Arc::clone(&stage.threads);
+        let stalled = threads.permit(true).await;
+        for read in ["GET k\r\n", "PING\r\n", "MULTI\r\n"] {
+            stage.send(read).await;
+            let line = stage.line().await;
+            assert!(["$-1", "+PONG", "+OK"].contains(&&line[..]), "{line}");
+        }
+        stage.send("GET k\r\nEXEC\r\n").await;
+        assert!(!stage.lets_in_another(), "the commands of EXEC may write: it waits");
+        drop(stalled);
+        assert_eq!([stage.line().await, stage.line().await], ["+QUEUED", "*1"]);
+    }
+
     /// Once, a request that waited for a thread made its connection look idle, and a new one displaced it.
     #[tokio::test]
     async fn a_request_that_waits_for_a_thread_gives_way_to_no_new_connection() {
         let mut stage = Stage::new().await;
-        let thread = Arc::clone(&stage.threads).acquire_owned().await.expect("it is open");
+        let threads = Arc::clone(&stage.threads);
+        let thread = threads.permit(true).await;
         stage.send("SET k v\r\n").await;
         assert!(!stage.lets_in_another(), "its request waits");
         drop(thread);
@@ -394,7 +412,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_is_cut_while_it_waits_executes_nothing() {
         let mut stage = Stage::new().await;
-        let thread = Arc::clone(&stage.threads).acquire_owned().await.expect("it is open");
+        let threads = Arc::clone(&stage.threads);
+        let thread = threads.permit(true).await;
         stage.send("SET k v\r\n").await;
         stage.cut.cancel();
         drop(thread);

@@ -28,6 +28,7 @@ mod service;
 mod session;
 mod settings;
 mod stats;
+mod threads;
 mod tls;
 mod wire;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -20,6 +19,7 @@ use super::expiry;
 use super::peers::{Ends, Peer};
 use super::service::Service;
 use super::settings::KEEPALIVE;
+use super::threads::Threads;
 use super::tls::Tls;
 use crate::admission::{Admission, Admitted, Limits};
 
@@ -37,8 +37,7 @@ const TLS_HANDSHAKE: u8 = 22;
 pub struct Server {
     service: Arc<Service>,
     tls: Option<Arc<Tls>>,
-    /// One permit for each thread that may execute requests.
-    threads: Arc<Semaphore>,
+    threads: Arc<Threads>,
     admission: Arc<Admission>,
     connections: TaskTracker,
     stop: CancellationToken,
@@ -49,7 +48,7 @@ impl Server {
     /// A server, started by [`run`](Self::run): with TLS if `tls` is given, otherwise with plain TCP.
     #[must_use]
     pub fn new(service: Arc<Service>, tls: Option<Arc<Tls>>) -> Self {
-        let threads = Arc::new(Semaphore::new(service.settings.threads));
+        let threads = Arc::new(Threads::new(service.settings.threads));
         let admission = Admission::new(Limits {
             connections_max: usize::try_from(service.settings.clients_max).unwrap_or(usize::MAX),
             per_address_max: service.settings.clients_per_address,

@@ -66,6 +66,12 @@ impl Session {
         self.client.closing
     }
 
+    /// Whether one of `requests` may write to the store. A write in `MULTI` is executed by `EXEC`, which counts as one.
+    #[must_use]
+    pub fn writes(&self, requests: &VecDeque<Request>) -> bool {
+        requests.iter().any(|request| command::find(request).is_ok_and(|it| it.command.writes()))
+    }
+
     /// Executes requests from the front of `requests` in their order and appends the replies to `out`, until none is
     /// left, the connection is closing, or `out` holds `out_bytes_max`; a single run of neighbours may exceed that by
     /// 16 MiB and the replies to one command. Blocks the thread when the store does.

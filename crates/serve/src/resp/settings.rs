@@ -40,8 +40,8 @@ pub struct Settings {
     /// The limit on the bytes of all incomplete requests; each connection has 64 KiB in addition. Beyond it a
     /// connection gets an error and is closed. Default 256 MiB.
     pub clients_bytes_max: u64,
-    /// Threads that execute requests, so at most that many wait on volumes at once. More threads mean deeper queues at
-    /// the volumes, and more stacks. Default 64.
+    /// Threads that execute requests that only read, and as many for requests that write, so at most that many of each
+    /// wait on volumes at once. More threads mean deeper queues at the volumes, and more stacks. Default 64.
     pub threads: usize,
     /// How long a stopping server waits for clients to read their last replies. A longer time delays the stop when a
     /// client hangs. Default 5 s.

@@ -76,12 +76,25 @@ pub struct Meter {
     pub credits: Option<f64>,
     /// What happened in each class, indexed as [`Class::ALL`].
     pub classes: [Figures; Class::ALL.len()],
+    /// What copies took of the users' classes: those for relief and rebuilds run there.
+    pub copies: CopyLoad,
     /// How long the device took to answer in each class, without waits at this gate.
     pub answers: [Times; Class::ALL.len()],
     /// Spending of the last ten whole tenths of a second.
     pub last_second: Cost,
     /// The same relative to what was paid for, for the limit that is used most: 1 is the line.
     pub used: f64,
+}
+
+/// Copies that run in the classes of users.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CopyLoad {
+    /// Requests granted.
+    pub granted: u64,
+    /// Their charges.
+    pub spent: Cost,
+    /// Their waits together.
+    pub waited: Duration,
 }
 
 impl Meter {

@@ -154,6 +154,8 @@ impl Inner {
     /// Retries a failed log until it works: writers may have given up meanwhile.
     pub(super) async fn watch_log(&self) {
         while !self.is_closing() {
+            // A log that fails again shows as refused writes.
+            self.heartbeats.watch.completed();
             self.clock.sleep(RETRY).await;
             if self.refusing.lock().is_some() {
                 let ticket = {

@@ -72,7 +72,7 @@ use self::overwritten::Dropped;
 use self::query::Query;
 use self::sizes::Sizes;
 use self::state::SeriesState;
-use self::tend::Stopped;
+use self::tend::Heartbeats;
 pub use self::tend::Task;
 use self::upkeep::Upkeep;
 use super::{
@@ -185,8 +185,7 @@ struct Inner {
     refusing: Mutex<Option<String>>,
     counts: Counts,
     opened: policy::time::Instant,
-    /// The tasks that fail at the moment, and why.
-    stopped: Stopped,
+    heartbeats: Heartbeats,
     sizes: Sizes,
     dropped: Dropped,
 }

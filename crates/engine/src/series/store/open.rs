@@ -19,7 +19,7 @@ use super::pages::{self, Meta};
 use super::replay::Numbers;
 use super::sizes::Sizes;
 use super::state::{Limits, SeriesState};
-use super::tend::Stopped;
+use super::tend::Heartbeats;
 use super::upkeep::Upkeep;
 use super::wal::{self, Records};
 use super::{Counts, Inner, Options, Store, failed};
@@ -126,6 +126,7 @@ impl Store {
         // The new segment exists before any newer record, so its number is not used again.
         state.queue.begin();
         let opened = clock.now();
+        let heartbeats = Heartbeats::new(options.durability, &clock);
         let inner = Inner {
             log,
             options,
@@ -138,7 +139,7 @@ impl Store {
             refusing: Mutex::default(),
             counts: Counts::default(),
             opened,
-            stopped: Stopped::default(),
+            heartbeats,
             sizes,
             dropped: Dropped::default(),
         };

@@ -4,17 +4,17 @@
 //! A task that panics is logged, reported by [`Store::health`](super::Store::health) and started again.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
+use volume::Clock;
+use volume::heartbeat::{Heartbeat, SILENCE_MAX};
 
 use super::{Inner, Store};
-use crate::health::StoreHealth;
+use crate::health::{StoreHealth, TaskHealth};
 use crate::log::Durability;
 use crate::series::Result;
 
@@ -25,6 +25,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause before a panicked task is restarted.
 const RESTARTS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
+/// A round of upkeep may write many blocks at the pace of a busy volume.
+const UPKEEP_SILENCE_MAX: Duration = Duration::from_secs(600);
+
 const SYNC: &str = "syncs of points";
 const WATCH: &str = "trying the failed log of points again";
 const UPKEEP: &str = "upkeep of points";
@@ -33,22 +36,34 @@ const LOG: &str = "upkeep of the log store";
 /// A task of a store: it ends when the store is closed.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The tasks that fail at the moment, and why.
-#[derive(Debug, Default)]
-pub(super) struct Stopped(Mutex<BTreeMap<&'static str, String>>);
+/// The records of the tasks.
+#[derive(Debug)]
+pub(super) struct Heartbeats {
+    sync: Heartbeat,
+    pub(super) watch: Heartbeat,
+    upkeep: Heartbeat,
+    /// Panics of the log store's upkeep; its rounds have records of their own.
+    log: Heartbeat,
+}
 
-impl Stopped {
-    /// The reason of one failing task, if there is one.
-    pub(super) fn reason(&self) -> Option<String> {
-        self.0.lock().values().next().cloned()
+impl Heartbeats {
+    /// For a store that syncs as `durability` says.
+    pub(super) fn new(durability: Durability, clock: &Clock) -> Self {
+        let interval = match durability {
+            Durability::Interval(interval) => interval,
+            _ => Duration::ZERO,
+        };
+        let of = |task: &str, silence_max| Heartbeat::new(task, silence_max, clock);
+        Self {
+            sync: of(SYNC, interval.saturating_add(SILENCE_MAX)),
+            watch: of(WATCH, SILENCE_MAX),
+            upkeep: of(UPKEEP, UPKEEP_SILENCE_MAX),
+            log: of(LOG, Duration::MAX),
+        }
     }
 
-    fn set(&self, task: &'static str, why: String) {
-        self.0.lock().insert(task, why);
-    }
-
-    fn clear(&self, task: &'static str) {
-        self.0.lock().remove(task);
+    fn health(&self) -> impl Iterator<Item = TaskHealth> {
+        [&self.sync, &self.watch, &self.upkeep, &self.log].into_iter().map(Heartbeat::health)
     }
 }
 
@@ -66,28 +81,20 @@ impl Store {
         let mut tasks: Vec<Task> = Vec::new();
         let store = self.clone();
         tasks.push(Box::pin(async move {
-            store.0.supervise(SYNC, || store.0.sync_regularly()).await;
+            store.0.supervise(&store.0.heartbeats.sync, || store.0.sync_regularly()).await;
         }));
         let store = self.clone();
         tasks.push(Box::pin(async move {
-            let run = || async {
-                store.0.stopped.clear(WATCH);
-                store.0.watch_log().await;
-            };
-            store.0.supervise(WATCH, run).await;
+            store.0.supervise(&store.0.heartbeats.watch, || store.0.watch_log()).await;
         }));
         let store = self.clone();
         tasks.push(Box::pin(async move {
-            store.0.supervise(UPKEEP, || store.0.keep_up()).await;
+            store.0.supervise(&store.0.heartbeats.upkeep, || store.0.keep_up()).await;
         }));
         for volume in 0..self.0.log.volumes() {
             let store = self.clone();
             tasks.push(Box::pin(async move {
-                let run = || async {
-                    store.0.stopped.clear(LOG);
-                    store.0.log.tend(volume).await;
-                };
-                store.0.supervise(LOG, run).await;
+                store.0.supervise(&store.0.heartbeats.log, || store.0.log.tend(volume)).await;
             }));
         }
         tasks
@@ -99,7 +106,7 @@ impl Store {
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let mut health = self.0.log.health();
-        health.upkeep_stopped = self.0.stopped.reason();
+        health.tasks.extend(self.0.heartbeats.health());
         if let Some(why) = &*self.0.refusing.lock() {
             health.writes_refused = Some(format!("the write-ahead log fails: {why}"));
         }
@@ -112,23 +119,27 @@ impl Store {
 
 impl Inner {
     /// Runs a task, and restarts it after a pause when it panics.
-    async fn supervise<F: Future<Output = ()>>(&self, task: &'static str, run: impl Fn() -> F) {
+    async fn supervise<F: Future<Output = ()>>(&self, heartbeat: &Heartbeat, run: impl Fn() -> F) {
         let (shortest, longest) = RESTARTS;
         let mut pause = shortest;
         loop {
             let began = self.clock.now();
-            let Err(panic) = AssertUnwindSafe(run()).catch_unwind().await else { return };
+            heartbeat.started();
+            let Err(panic) = AssertUnwindSafe(run()).catch_unwind().await else {
+                heartbeat.ended();
+                return;
+            };
             if self.clock.now().since(began) > longest {
                 pause = shortest;
             }
-            let (why, store) = (words(&*panic), &self.options.name);
+            let (why, store, task) = (words(&*panic), &self.options.name, heartbeat.task());
             tracing::error!(
                 store,
                 "{task} panicked: {why}; started again in {} ms",
                 pause.as_millis()
             );
-            self.stopped
-                .set(task, format!("{task} panicked: {why}; if it goes on, restart the program"));
+            heartbeat
+                .stopped(format!("{task} panicked: {why}; if it goes on, restart the program"));
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(longest);
             if self.is_closing() {
@@ -140,6 +151,7 @@ impl Inner {
     /// Syncs at intervals, so that batches answered an interval ago survive the loss of the machine.
     async fn sync_regularly(&self) {
         let Durability::Interval(interval) = self.options.durability else { return };
+        let heartbeat = &self.heartbeats.sync;
         let mut due = self.clock.now() + interval;
         while !self.is_closing() {
             let now = self.clock.now();
@@ -149,13 +161,13 @@ impl Inner {
             }
             due = now + interval;
             match self.sync().await {
-                Ok(()) => self.stopped.clear(SYNC),
+                Ok(()) => heartbeat.completed(),
                 Err(error) => {
                     let why = format!(
-                        "syncing points fails: {error}; points acknowledged since may be lost if the machine stops"
+                        "{error}; points acknowledged since may be lost if the machine stops"
                     );
-                    tracing::warn!(store = %self.options.name, "{why}");
-                    self.stopped.set(SYNC, why);
+                    tracing::warn!(store = %self.options.name, "syncing points fails: {why}");
+                    heartbeat.failed(&why);
                     due = self.clock.now() + TICK.min(interval);
                 }
             }
@@ -165,14 +177,15 @@ impl Inner {
     /// Runs upkeep until the store is closed.
     async fn keep_up(&self) {
         while !self.is_closing() {
-            let pause = match self.tend_once().await {
+            let done = self.tend_once().await;
+            self.heartbeats.upkeep.record(&done);
+            let pause = match done {
                 Ok(did) => (!did).then_some(TICK),
                 Err(error) => {
                     tracing::warn!(store = %self.options.name, %error, "writing blocks failed, and is tried again");
                     Some(RETRY)
                 }
             };
-            self.stopped.clear(UPKEEP);
             if let Some(pause) = pause {
                 self.clock.sleep(pause).await;
             }

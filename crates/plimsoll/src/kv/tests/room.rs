@@ -3,17 +3,21 @@
 //! Once, a store on a 300 MB volume refused deletes after its first refused write, got no room back after a restart,
 //! and did not start when it was filled again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use engine::kv::Error;
 use policy::contract::Contract;
+use policy::purpose::{Origin, Step};
 use rust_rocksdb::{CompactionOptions, WriteBatch};
-use volume::{Intent, Name, Volume as _};
+use tokio::runtime::Builder;
+use volume::{Intent, Io, IoBuf, Name, Volume as _};
 
 use super::*;
+use crate::kv::reclaim::Owed;
 use crate::kv::{Compression, Store};
+use crate::stop::ThreadStop;
 use crate::volumes::Volume;
 
 const CAPACITY: u64 = 80_000_000;
@@ -33,18 +37,41 @@ impl Rig {
         Self { volumes: (0..volumes).map(volume).collect(), copies }
     }
 
+    /// The same volumes as they are now: what a process leaves behind that is killed. Nothing may write meanwhile.
+    fn fork(&self) -> Self {
+        let left = Self::new(self.volumes.len() as u64, self.copies);
+        for (from, to) in self.volumes.iter().zip(&left.volumes) {
+            for (name, bytes) in from.image() {
+                let object =
+                    block_on(to.create(&name, &Intent::DATA)).expect("it has its name alone");
+                let io = Io::new(Origin::Bulk, Step::Data);
+                block_on(object.write_at(0, IoBuf::from(&bytes[..]), io)).expect("it had room");
+            }
+        }
+        left
+    }
+
+    /// The store alone, without the threads beside it.
+    fn open_alone(&self) -> Db {
+        let members = self.volumes.iter().enumerate();
+        let members = members.map(|(n, volume)| Member::new(format!("v{n}"), Arc::clone(volume)));
+        let opening =
+            Opening::new(RoundRobin::default()).copies(self.copies).create_if_missing(PoolId(1));
+        let pool = block_on(Spread::open(members.collect(), opening)).expect("the pool opens");
+        open(pool, Clock::real(), &Self::options()).expect("a full volume opens")
+    }
+
+    fn options() -> Options {
+        Options { compression: Compression::None, compression_last: Compression::None, ..small() }
+    }
+
     fn open(&self) -> Store {
         let volumes = self.volumes.iter().enumerate();
         let volumes = volumes.map(|(n, volume)| {
             Volume::other(format!("v{n}"), Arc::clone(volume), Contract::unlimited())
         });
-        let options = Options {
-            compression: Compression::None,
-            compression_last: Compression::None,
-            ..small()
-        };
         let opening = Opening::new(RoundRobin::default()).copies(self.copies);
-        let store = Store::builder().volumes(volumes).opening(opening).options(options);
+        let store = Store::builder().volumes(volumes).opening(opening).options(Self::options());
         store.open().expect("a full volume opens")
     }
 }
@@ -60,7 +87,7 @@ fn value(n: u64, round: u64) -> Bytes {
 }
 
 /// Puts keys from `from` on until a put is refused; gives that key.
-fn fill(store: &Store, from: u64, round: u64) -> u64 {
+fn fill(store: &Db, from: u64, round: u64) -> u64 {
     for n in from.. {
         match store.apply(&[Change::Put(key(n), value(n, round))]) {
             Ok(()) => {}
@@ -82,13 +109,13 @@ fn wait_for_room(store: &Store, n: u64, round: u64) {
     }
 }
 
-fn delete(store: &Store, keys: impl IntoIterator<Item = u64>) {
+fn delete(store: &Db, keys: impl IntoIterator<Item = u64>) {
     for n in keys {
         store.apply_freeing(&[Change::Delete(key(n))]).expect("a full store takes deletes");
     }
 }
 
-fn check(store: &Store, n: u64, round: Option<u64>) {
+fn check(store: &Db, n: u64, round: Option<u64>) {
     let found = store.get_many(&[key(n)]).expect("a get").remove(0);
     assert_eq!(found.map(|v| v.slice(..16)), round.map(|r| value(n, r).slice(..16)), "key {n}");
 }
@@ -141,8 +168,18 @@ fn the_tables_of_a_deleted_range_go_at_once() {
     let store = rig.open();
     let end = fill(&store, 0, 0);
     store.flush().expect("the reserve takes a flush");
+    wait_until_idle(&store);
+    // The first level is left to compactions.
+    let tables = || {
+        let tables = store.live_files().unwrap().into_iter().filter(|file| file.level > 0);
+        tables.map(|file| file.name).collect::<BTreeSet<_>>()
+    };
+    let before = tables();
+    assert!(before.len() > 20, "{before:?}");
     let all = KeyRange { from: key(0), to: Some(key(end)) };
     store.apply_freeing(&[Change::DeleteRange(all)]).expect("a full store takes deletes");
+    let left: Vec<_> = tables().intersection(&before).cloned().collect();
+    assert_eq!(left, <[String; 0]>::default(), "its tables are there");
     wait_for_room(&store, 7, 1);
     check(&store, 7, Some(1));
     check(&store, 8, None);
@@ -150,6 +187,138 @@ fn the_tables_of_a_deleted_range_go_at_once() {
     let store = rig.open();
     check(&store, 7, Some(1));
     assert_eq!(store.count(&KeyRange::ALL).unwrap(), Count { keys: 1, exact: true });
+}
+
+fn wait_until_idle(store: &Db) {
+    let begun = Instant::now();
+    while store.inner().is_working() {
+        assert!(begun.elapsed() < PATIENCE, "its compactions do not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The looks of the thread that reclaims room, one after the other: the first flushes the deletes, the second compacts
+/// their keys.
+#[test]
+fn room_is_back_after_two_looks() {
+    let store = Rig::new(1, 1).open_alone();
+    let end = fill(&store, 0, 0);
+    delete(&store, (0..end).filter(|n| n % 10 != 0));
+    look_twice(&store);
+    store.apply(&[Change::Put(key(end), value(end, 1))]).expect("there is room");
+    (0..end).for_each(|n| check(&store, n, (n % 10 == 0).then_some(0)));
+}
+
+/// The deletes of a killed process were in its memtables, and only there.
+#[test]
+fn room_of_what_a_killed_process_deleted_is_back_after_two_looks() {
+    let mut rig = Rig::new(1, 1);
+    let mut next = 0;
+    for round in 0..2 {
+        let store = rig.open_alone();
+        let end = fill(&store, next, round);
+        wait_until_idle(&store);
+        delete(&store, (0..end).filter(|n| n % 10 != 0));
+        wait_until_idle(&store);
+        let left = rig.fork();
+        drop(store);
+        rig = left;
+        let store = rig.open_alone();
+        wait_until_idle(&store);
+        store.inner().look_at_room();
+        look_twice(&store);
+        store.apply(&[Change::Put(key(end), value(end, round))]).expect("there is room");
+        (next..end).for_each(|n| check(&store, n, (n % 10 == 0).then_some(round)));
+        store.close();
+        next = end + 1;
+    }
+}
+
+fn look_twice(store: &Db) {
+    assert!(store.room().is_scarce());
+    let (mut owed, stop) = (Owed::default(), ThreadStop::default());
+    for _ in 0..2 {
+        store.inner().reclaim(&mut owed, &stop).expect("there is room for it");
+        wait_until_idle(store);
+    }
+    store.inner().look_at_room();
+    assert!(!store.room().is_scarce(), "room is back");
+}
+
+/// Once, each start of a nearly full store compacted all of it, and so did each delete.
+#[test]
+fn a_nearly_full_store_compacts_what_was_deleted_and_no_more() {
+    let rig = Rig::new(1, 1);
+    let store = rig.open_alone();
+    let end = fill(&store, 0, 0);
+    store.flush().unwrap();
+    store.close();
+    let store = rig.open_alone();
+    store.inner().look_at_room();
+    assert!(store.room().is_scarce());
+    wait_until_idle(&store);
+    assert_eq!(store.inner().choose_compaction(), None, "nothing was deleted");
+    delete(&store, 100..120);
+    store.flush().unwrap();
+    wait_until_idle(&store);
+    // RocksDB may have compacted them already.
+    if let Some((_, chosen)) = store.inner().choose_compaction() {
+        let all = end * VALUE as u64;
+        assert!(chosen.rewrites < all / 5, "{chosen:?} of {all}");
+        assert!(chosen.first >= key(100).to_vec() && chosen.last < key(120).to_vec());
+    }
+    let (mut owed, stop) = (Owed::default(), ThreadStop::default());
+    for _ in 0..2 {
+        store.inner().reclaim(&mut owed, &stop).unwrap();
+        wait_until_idle(&store);
+    }
+    assert_eq!(store.inner().choose_compaction(), None, "their room is back");
+    (0..end).for_each(|n| check(&store, n, (!(100..120).contains(&n)).then_some(0)));
+}
+
+/// A delete of a large range waited for a stalled write, and kept others waiting: each of these blocked a thread of the
+/// executor, until reads, timers and health checks stopped, too.
+#[test]
+fn a_stalled_write_and_a_delete_of_a_large_range_stop_no_reader() {
+    const WORKERS: usize = 2;
+    let store = Arc::new(Rig::new(1, 1).open());
+    let end = fill(&store, 0, 0);
+    store.flush().unwrap();
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(WORKERS).enable_all().build().unwrap();
+    // As while a delete of a large range removes tables.
+    let alone = store.room().alone(Duration::ZERO).expect("no write is in progress");
+    let writes: Vec<_> = (0..4 * WORKERS as u64)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            runtime.spawn(async move { delete(&store, [n]) })
+        })
+        .collect();
+    let reading = Arc::clone(&store);
+    let read = runtime.spawn(async move {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        check(&reading, end - 1, Some(0));
+    });
+    let handle = runtime.handle().clone();
+    in_time("a read", move || handle.block_on(read)).unwrap();
+    assert!(writes.iter().all(|write| !write.is_finished()), "they wait");
+    drop(alone);
+    for write in writes {
+        runtime.block_on(write).unwrap();
+    }
+
+    // As a write that RocksDB stalls.
+    let stalled = store.room().share();
+    let deleting = Arc::clone(&store);
+    let deleted = runtime.spawn(async move {
+        let most = KeyRange { from: key(0), to: Some(key(end - 1)) };
+        deleting.apply_freeing(&[Change::DeleteRange(most)]).unwrap();
+        check(&deleting, end - 1, Some(0));
+        check(&deleting, end - 2, None);
+    });
+    let handle = runtime.handle().clone();
+    in_time("a delete", move || handle.block_on(deleted)).unwrap();
+    drop(stalled);
 }
 
 #[test]
@@ -304,11 +473,7 @@ fn a_store_that_is_filled_fast_refuses_and_then_rests() {
     let ends = in_time("filling", || {
         fills.into_iter().map(|fill| fill.join().unwrap()).collect::<Vec<_>>()
     });
-    let begun = Instant::now();
-    while store.inner().is_working() {
-        assert!(begun.elapsed() < PATIENCE, "its compactions do not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_idle(&store);
     let inner = store.inner();
     assert_eq!(store.room().there(inner.unflushed(), inner.merge()).lacks(), 0);
     for (from, end) in (0..).step_by(10_000).zip(ends) {

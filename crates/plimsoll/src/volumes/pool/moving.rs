@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use policy::contract::Cost;
 use policy::migrate::{Policy, Terms};
 use policy::purpose::Class;
 use pool::mover::{Figures, GateLoad, Mover};
 use pool::spread::Spread;
 use volume::Clock;
+use volume::heartbeat::{Heartbeat, TaskHealth};
 use volume::task::block_on;
 
 use crate::stop::Stop;
@@ -19,6 +22,7 @@ pub(super) struct Moving {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
     figures: Arc<Mutex<Figures>>,
+    heartbeat: Heartbeat,
 }
 
 impl Moving {
@@ -31,6 +35,8 @@ impl Moving {
     ) -> Self {
         let mover = Mover::new(pool.clone(), clock, policy, terms);
         let (stop, figures) = (Arc::new(Stop::default()), mover.figures());
+        let heartbeat = mover.heartbeat();
+        let beating = heartbeat.clone();
         let stopped = Arc::clone(&stop);
         let look = move || {
             let volumes = pool.volumes().into_iter();
@@ -41,9 +47,13 @@ impl Moving {
         };
         let thread = std::thread::Builder::new()
             .name("mover".into())
-            .spawn(move || block_on(stopped.or_end_of(mover.run(look))))
+            .spawn(move || beating.supervise(|| block_on(stopped.or_end_of(mover.run(look)))))
             .expect("the system has room for one more thread");
-        Self { stop, thread: Some(thread), figures }
+        Self { stop, thread: Some(thread), figures, heartbeat }
+    }
+
+    pub(super) fn health(&self) -> TaskHealth {
+        self.heartbeat.health()
     }
 
     pub(super) fn figures(&self) -> Figures {
@@ -65,12 +75,23 @@ fn load(volume: policy::placement::VolumeId, device: &Device) -> GateLoad {
     let meter = device.gate().meter();
     let [commits, users] = [Class::Commit, Class::Foreground].map(|c| &meter.classes[c.index()]);
     let gives = meter.available.unwrap_or(1.0);
+    // Copies for relief and rebuilds run as users do, and are none.
+    let copies = meter.copies;
+    let of_users = |commits: u64, users: u64, copies| (commits + users).saturating_sub(copies);
+    let (answers, answered) = meter.answers.iter().fold((Duration::ZERO, 0), |(sum, count), of| {
+        (sum.saturating_add(of.total()), count + of.count())
+    });
     GateLoad {
         volume,
-        line: meter.contract.paid_iops().map(|paid| paid as f64 * gives),
-        granted: commits.spent.ops + users.spent.ops,
-        reads: users.granted,
-        waited: users.waits.total,
+        line: meter.contract.line_iops().map(|ops| ops * gives),
+        line_bytes: meter.contract.paid_bytes_per_sec().map(|bytes| bytes as f64 * gives),
+        answer: answers.checked_div(u32::try_from(answered).unwrap_or(u32::MAX)),
+        granted: Cost {
+            ops: of_users(commits.spent.ops, users.spent.ops, copies.spent.ops),
+            bytes: of_users(commits.spent.bytes, users.spent.bytes, copies.spent.bytes),
+        },
+        reads: users.granted.saturating_sub(copies.granted),
+        waited: users.waits.total.saturating_sub(copies.waited),
         last_second: meter.last_second.ops,
     }
 }

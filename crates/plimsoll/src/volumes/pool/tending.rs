@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pool::spread::Spread;
 use volume::Clock;
+use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
 
 use super::load_sampler::LoadSampler;
 use crate::stop::ThreadStop;
@@ -20,33 +21,38 @@ const LEARNED_EVERY: u32 = 60;
 pub(super) struct Tending {
     stop: Arc<ThreadStop>,
     thread: Option<JoinHandle<()>>,
+    heartbeat: Heartbeat,
 }
 
 impl Tending {
     pub(super) fn start(pool: Spread, devices: Devices, clock: Clock) -> Self {
         let stop = Arc::new(ThreadStop::default());
         let stopped = Arc::clone(&stop);
+        let heartbeat = Heartbeat::new("sampling loads", SILENCE_MAX, &clock);
+        let beating = heartbeat.clone();
         let mut sampler = LoadSampler::new(devices.clone(), pool, clock);
         let thread = std::thread::Builder::new()
             .name("pool".into())
             .spawn(move || {
-                for look in 1_u32.. {
-                    sampler.look();
-                    if look.is_multiple_of(LEARNED_EVERY) {
-                        devices.here().iter().for_each(|device| device.keep_learned());
+                beating.supervise(|| {
+                    for look in 1_u32.. {
+                        sampler.look();
+                        if look.is_multiple_of(LEARNED_EVERY) {
+                            devices.here().iter().for_each(|device| device.keep_learned());
+                        }
+                        beating.completed();
+                        if !stopped.wait(LOOK_EVERY) {
+                            return;
+                        }
                     }
-                    if !stopped.wait(LOOK_EVERY) {
-                        return;
-                    }
-                }
+                });
             })
             .expect("the system has room for one more thread");
-        Self { stop, thread: Some(thread) }
+        Self { stop, thread: Some(thread), heartbeat }
     }
 
-    /// Whether the thread still runs: only a panic ends it early.
-    pub(super) fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    pub(super) fn health(&self) -> TaskHealth {
+        self.heartbeat.health()
     }
 }
 

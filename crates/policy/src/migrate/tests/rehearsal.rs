@@ -144,6 +144,7 @@ impl Rehearsal {
                 id: VolumeId(id),
                 state: State::Active,
                 line: LINE,
+                line_bytes: f64::INFINITY,
                 used: ops / LINE,
                 // One second has more noise, but the gate grants no more than rho.
                 used_now: (ops / LINE * noise(0.1)).min(RHO),

@@ -182,6 +182,11 @@ impl Command {
         self.flags.contains(&"no_auth")
     }
 
+    /// Whether it may write to the store.
+    pub(in crate::resp) fn writes(&self) -> bool {
+        self.flags.contains(&"write") || matches!(self.run, Run::Control(Control::Exec))
+    }
+
     /// Whether a client with the rights `may` may call it with these words.
     pub(in crate::resp) fn is_for(&self, may: May, words: &[Bytes]) -> bool {
         if self.flags.contains(&"write") {

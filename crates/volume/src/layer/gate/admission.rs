@@ -16,7 +16,7 @@ use policy::purpose::{Class, Origin, Pressure};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
-use super::{Answers, Meter};
+use super::{Answers, CopyLoad, Meter};
 use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, Result};
 
@@ -37,6 +37,8 @@ pub(super) struct AdmissionQueue {
     /// The same value as in the state.
     user_goes_at: Arc<AtomicU64>,
     has_journal: AtomicBool,
+    /// Copies in the classes of users.
+    copies: Mutex<CopyLoad>,
     state: Mutex<State>,
 }
 
@@ -173,6 +175,7 @@ impl AdmissionQueue {
             look_at: AtomicU64::new(u64::MAX),
             user_goes_at: Arc::clone(&user_goes_at),
             has_journal: AtomicBool::new(false),
+            copies: Mutex::default(),
             state: Mutex::new(State {
                 contract: contract.clone(),
                 journal_ops: 0,
@@ -406,6 +409,7 @@ impl AdmissionQueue {
                 figures.cancelled -= state.moved_from[class.index()];
                 figures
             }),
+            copies: *self.copies.lock(),
             answers: Class::ALL.map(|class| self.answers.of(class)),
             last_second: window.last_second(now),
             used: window.used(&state.contract, now),
@@ -692,6 +696,14 @@ impl Passing<'_> {
         match answer {
             Answer::Granted(class, grant) => {
                 let kind = IoKind::of(self.context.is_write, self.len);
+                let origin = self.context.io.map(|io| io.origin);
+                if matches!(origin, Some(Origin::Relief | Origin::Rebuild)) {
+                    let mut copies = self.admission.copies.lock();
+                    copies.granted += 1;
+                    copies.spent.ops += grant.cost.ops;
+                    copies.spent.bytes += grant.cost.bytes;
+                    copies.waited += grant.waited();
+                }
                 Ok(Passed { class, kind, at: now, grant })
             }
             Answer::Expired => Err(self.admission.expired_error(self.context.class)),

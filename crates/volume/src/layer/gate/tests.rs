@@ -670,3 +670,21 @@ fn the_expected_wait_of_a_read_counts_those_ahead_of_it() {
     stage.pass(5 * MS);
     assert_eq!(expected(), Duration::ZERO);
 }
+
+/// Copies for relief and rebuilds once counted as users, so a volume that was repaired looked hot.
+#[test]
+fn copies_that_run_as_users_do_are_told_apart() {
+    let clock = Clock::simulated();
+    let gate = Gate::new(Mem::new("v"), "v", &contract(100), all(), clock.clone());
+    clock.run(async {
+        let object = gate.create(&name("a"), &Intent::DATA).await.unwrap();
+        object.write_at(0, data(8192), WRITE).await.unwrap();
+        for origin in [Origin::UserRead, Origin::Copy, Origin::Relief, Origin::Rebuild] {
+            object.read_at(0, page(), Io::new(origin, Step::Data)).await.unwrap();
+        }
+    });
+    let meter = gate.meter();
+    assert_eq!(meter.classes[Class::Foreground.index()].granted, 3);
+    assert_eq!((meter.copies.granted, meter.copies.spent), (2, Cost { ops: 2, bytes: 8192 }));
+    assert!(!meter.copies.waited.is_zero());
+}

@@ -30,6 +30,11 @@ fn every_second() -> World {
     world
 }
 
+/// The first problem of a background task.
+fn problem(store: &Store) -> Option<String> {
+    store.health().tasks.into_iter().find_map(|task| task.problem)
+}
+
 /// Tends the store until `done` has ended.
 async fn tended(store: &Store, done: impl Future<Output = ()>) {
     match select(std::pin::pin!(store.tend()), std::pin::pin!(done)).await {
@@ -120,14 +125,61 @@ fn a_sync_that_fails_again_and_again_is_reported_until_one_succeeds() {
         store.write(one("a", 1, 1.0), None).await.unwrap();
         for _ in 0..5 {
             world.clock.sleep(MILLIS(1400)).await;
-            let why = store.health().upkeep_stopped.expect("it is reported");
+            let why = problem(&store).expect("it is reported");
             assert!(why.contains("may be lost"), "{why}");
             assert!(store.sync().await.is_err());
         }
         plan.lift(failing);
         world.clock.sleep(MILLIS(300)).await;
-        assert_eq!(store.health().upkeep_stopped, None);
+        assert_eq!(problem(&store), None);
         store.sync().await.unwrap();
+    };
+    world.clock.run(tended(&store, watched));
+}
+
+/// A failed round of upkeep once left no trace but a line in the log each second.
+#[test]
+fn upkeep_that_fails_again_and_again_is_reported_until_it_succeeds() {
+    let mut world = every_second();
+    world.options.age = Duration::from_secs(1);
+    let plan = FaultPlan::new(1);
+    let store = open_with(&world, &plan);
+    // The write-ahead log works, and no block can be written.
+    let blocks = Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Write).named("series/*");
+    let failing = plan.inject(blocks);
+    let watched = async {
+        store.write(one("a", 1, 1.0), None).await.unwrap();
+        world.clock.sleep(Duration::from_secs(8)).await;
+        let health = store.health();
+        let upkeep = health.tasks.iter().find(|task| task.task == "upkeep of points").unwrap();
+        let why = upkeep.problem.as_deref().expect("it is reported");
+        assert!(why.starts_with("upkeep of points failed"), "{why}");
+        assert!(!health.is_healthy() && health.writes_refused.is_none(), "{health:?}");
+        plan.lift(failing);
+        world.clock.sleep(Duration::from_secs(3)).await;
+        assert!(store.figures().blocks > 0);
+        assert_eq!(problem(&store), None);
+        assert!(store.health().is_healthy());
+    };
+    world.clock.run(tended(&store, watched));
+}
+
+/// A round that waits for ever is no failure: the task was alive, and nothing was done.
+#[test]
+fn upkeep_that_hangs_is_reported() {
+    let mut world = every_second();
+    world.options.age = Duration::from_secs(1);
+    let plan = FaultPlan::new(1);
+    let store = open_with(&world, &plan);
+    let hour = Duration::from_secs(3600);
+    plan.inject(Rule::new(Effect::Slow(hour)).on(Op::Write).named("series/*"));
+    let watched = async {
+        store.write(one("a", 1, 1.0), None).await.unwrap();
+        world.clock.sleep(Duration::from_secs(300)).await;
+        assert_eq!(problem(&store), None);
+        world.clock.sleep(Duration::from_secs(600)).await;
+        let why = problem(&store).expect("it is reported");
+        assert!(why.starts_with("upkeep of points completed nothing for"), "{why}");
     };
     world.clock.run(tended(&store, watched));
 }
@@ -192,13 +244,13 @@ fn a_panic_of_upkeep_is_reported_and_upkeep_starts_again() {
         for second in 0..20 {
             store.write(one("b", second, 1.0), None).await.unwrap();
             world.clock.sleep(MILLIS(1200)).await;
-            if let Some(why) = store.health().upkeep_stopped {
+            if let Some(why) = problem(&store) {
                 assert!(why.contains("upkeep of points panicked: touchy"), "{why}");
                 reports += 1;
             }
         }
         assert_eq!(panics.load(Ordering::Relaxed), 0);
-        assert!(reports > 0 && store.health().upkeep_stopped.is_none());
+        assert!(reports > 0 && problem(&store).is_none());
         assert!(store.figures().blocks > 0);
         world.power.cut();
     };
