@@ -414,6 +414,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
         credits: meter.credits,
         ops: spent.ops,
         bytes: spent.bytes,
+        journal_ops: meter.journal_ops,
         kernel_ops: device.seen_by_kernel(),
         provider_ops: device.seen_by_provider().map(|seen| seen.ops),
         throttled: device.seen_by_provider().map(|seen| seen.throttled),

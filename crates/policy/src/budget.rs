@@ -159,13 +159,14 @@ impl Budget {
     pub fn new(contract: &Contract, share: Share, now: Instant) -> Self {
         let buckets: Vec<_> =
             contract.limits.iter().map(|limit| Bucket::new(limit, contract, share)).collect();
-        let most = |counts, most: u64| {
-            buckets.iter().filter(|b| b.counts == counts).map(Bucket::holds).fold(most, u64::min)
+        let most = |ops: bool, most: u64| {
+            let buckets = buckets.iter().filter(|bucket| bucket.counts.is_ops() == ops);
+            buckets.map(Bucket::holds).fold(most, u64::min)
         };
-        let largest = Cost {
-            ops: most(Counted::Ops, REQUEST_OPS_MAX),
-            bytes: most(Counted::Bytes, REQUEST_OPS_MAX * contract.op_bytes_max),
-        };
+        let largest = Cost::either(
+            most(true, REQUEST_OPS_MAX),
+            most(false, REQUEST_OPS_MAX * contract.op_bytes_max),
+        );
         Self { share, buckets, largest, updated_at: now, promised_at: now }
     }
 
@@ -244,8 +245,17 @@ impl Budget {
         self.buckets.iter().filter(|bucket| bucket.is_credits).map(part).reduce(f64::min)
     }
 
+    /// Assumes this part (0 to 1) of the burst credits from now on: an earlier budget of the volume had them. Other saved
+    /// tokens stay.
+    pub fn set_credits(&mut self, part: f64) {
+        let ppm = (part.clamp(0.0, 1.0) * f64::from(MILLION)).round() as u32;
+        for bucket in self.buckets.iter_mut().filter(|bucket| bucket.is_credits) {
+            bucket.saved = bucket.depth / u128::from(MILLION) * u128::from(ppm);
+        }
+    }
+
     fn change_to(&mut self, mut changed: Self) {
-        for counts in [Counted::Ops, Counted::Bytes] {
+        for counts in Counted::ALL {
             let kind = |bucket: &&Bucket| bucket.counts == counts;
             let least = self.buckets.iter().filter(kind).map(|old| old.saved).min();
             // Each new bucket takes over the saved tokens of the old one of the same kind and position. An additional
@@ -262,11 +272,10 @@ impl Budget {
     /// The most that can be saved up of each kind: the smallest bucket's whole tokens, or `u64::MAX` without a limit.
     #[must_use]
     pub fn holds(&self) -> Cost {
-        let least = |counts| {
+        Cost::each(|counts| {
             let buckets = self.buckets.iter().filter(|bucket| bucket.counts == counts);
             buckets.map(Bucket::holds).min().unwrap_or(u64::MAX)
-        };
-        Cost { ops: least(Counted::Ops), bytes: least(Counted::Bytes) }
+        })
     }
 
     /// How long it takes to earn `cost`, in nanoseconds, at the slowest limit.
@@ -292,6 +301,13 @@ impl Budget {
     #[must_use]
     pub const fn largest(&self) -> Cost {
         self.largest
+    }
+
+    /// Whether reads and writes share no limit, so that neither waits for tokens that the other could spend.
+    #[must_use]
+    pub fn counts_apart(&self) -> bool {
+        let is_shared = |bucket: &Bucket| matches!(bucket.counts, Counted::Ops | Counted::Bytes);
+        !self.buckets.is_empty() && !self.buckets.iter().any(is_shared)
     }
 
     const fn covers(&self, cost: Cost) -> bool {
@@ -323,10 +339,8 @@ struct Bucket {
 impl Bucket {
     fn new(limit: &Limit, contract: &Contract, share: Share) -> Self {
         assert!(limit.rate_per_sec > 0 && limit.depth > 0, "a limit of zero admits nothing");
-        let request_max = match limit.counts {
-            Counted::Ops => REQUEST_OPS_MAX,
-            Counted::Bytes => REQUEST_OPS_MAX * contract.op_bytes_max,
-        };
+        let request_max =
+            REQUEST_OPS_MAX * if limit.counts.is_ops() { 1 } else { contract.op_bytes_max };
         let rate = u128::from(limit.rate_per_sec);
         let seconds = |ppm: u32| rate * u128::from(ppm) * u128::from(NANOS_PER_SEC);
         let is_credits = limit.is_credits();
@@ -361,8 +375,10 @@ impl Bucket {
     }
 
     fn wait_behind(&self, before: Cost, cost: Cost, left: Cost) -> Duration {
-        let price = self.price(before) + (self.price(cost) + self.price(left)).min(self.depth);
-        if price <= self.saved {
+        let own = self.price(cost);
+        let price = self.price(before) + (own + self.price(left)).min(self.depth);
+        // A request that spends nothing here need not leave anything either: a write beside a limit of reads.
+        if own == 0 || price <= self.saved {
             return Duration::ZERO;
         }
         let nanos = (price - self.saved).div_ceil(self.rate);
@@ -378,10 +394,7 @@ impl Bucket {
     }
 
     fn price(&self, cost: Cost) -> u128 {
-        tokens(match self.counts {
-            Counted::Ops => cost.ops,
-            Counted::Bytes => cost.bytes,
-        })
+        tokens(cost.of(self.counts))
     }
 }
 

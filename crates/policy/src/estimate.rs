@@ -13,7 +13,7 @@
 //!   Then the gate uses what the volume was seen to give, and sometimes tries for more.
 //!
 //! ```text
-//!   depth  ┌─ ×2 ─┐ slow                    ┌─ ×2 ...     rate 1 ─────────┐  slow 2 s more      ┌─ 1 %/s, faster ...
+//!   depth  ┌─ ×2 ─┐ slow                    ┌─ ×2 ...     rate 1 ─────────┐  slow 2 s more      ┌─ 10 %/s once, then 1 %/s ...
 //!     1/10 ┘      └─ ×0.25 ─┐ still slow  ┌─┘                             └── what it gave ─hold┘
 //!                           └─ least, hold┘
 //! ```
@@ -35,7 +35,7 @@ use std::time::Duration;
 pub use self::usual::IoKind;
 use self::usual::Usual;
 use crate::budget::Share;
-use crate::contract::{Contract, Cost, Counted, Limit};
+use crate::contract::{Contract, Cost, Limit};
 use crate::latency::Times;
 use crate::time::Instant;
 
@@ -57,11 +57,19 @@ const PATIENCE_AGAIN: Duration = Duration::from_secs(1);
 
 /// A lowered rate is this part of what the volume did while it was slow: its queue shrinks.
 const LOWER: f64 = 0.95;
+/// One step keeps at least this part of the rate. What a volume does while it stalls (a failover takes seconds) says
+/// nothing of what it gives after that.
+const LOWER_MIN: f64 = 0.5;
 /// A volume that is slow even at this part of what it did, and keeps pace, has another trouble.
 const IN_VAIN: f64 = 0.7;
 /// A volume that does this part of what is asked of it does all of it: a provider that gives less falls behind by more.
 const KEEPS_PACE: f64 = 0.97;
 const RAISE_PER_SEC: f64 = 0.01;
+/// The first raise after the rate was lowered is so much faster: after a stall the volume gives everything again. Where
+/// it does not, a second of slowness ends that raise, and no later one is as fast.
+const RAISE_FIRST: f64 = 10.0;
+/// Only an interval that spends this part of the rate in use is a reason to raise it: an idle volume shows nothing.
+const RAISE_TEST: f64 = 0.5;
 /// Faster once that went well for a while. More would go far over what the volume gives while the tokens that its
 /// provider saved up last.
 const RAISE_FASTER: f64 = 2.0;
@@ -101,6 +109,10 @@ const QUEUE_MAX: Duration = Duration::from_secs(1);
 
 /// After a cure that failed, slowness counts again once the volume was calm for this long.
 const CALM_AGAIN: Duration = Duration::from_secs(5);
+
+/// Credits that last for less than this many seconds of the sustained rate are no burst: a gate earns them between two
+/// requests.
+const CREDITS_MIN: f64 = 1.0;
 
 /// Lowered for this long, it is worth a warning.
 const REPORT_AFTER: Duration = Duration::from_secs(60);
@@ -150,7 +162,7 @@ impl Part {
 /// What was found out of a volume, for the next start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Learned {
-    /// The part of the rate to use.
+    /// The part of the bought rate to use.
     pub rate: f64,
     /// The part of the depth to use.
     pub depth: f64,
@@ -158,6 +170,10 @@ pub struct Learned {
     pub bad: f64,
     /// How long that is not tried again.
     pub bad_for: Duration,
+    /// How long its I/Os usually take, indexed by [`IoKind::index`]; `None` for a kind without enough of them.
+    pub usual: [Option<Duration>; IoKind::COUNT],
+    /// The burst credits that were left, as a part of their capacity; `None` without any, or where they are not known.
+    pub credits: Option<f64>,
 }
 
 /// What the estimate found out about its volume: the reason for the [`Part`] in use.
@@ -196,10 +212,17 @@ impl Finding {
 /// The estimate of one volume.
 #[derive(Clone, Debug)]
 pub struct Estimate {
+    /// What the volume was bought with.
+    bought: Contract,
+    /// What the gate goes by: no more than was bought.
     contract: Contract,
+    /// The part of the bought rate that is in `contract`. What is found out is kept as a part of what was bought, so
+    /// that it outlasts other terms in force; what is measured is a part of `contract`.
+    cap: f64,
     usual: Usual,
     seen: Seen,
     looked_at: Instant,
+    /// The part of the bought rate that the volume gives; from the cap on all in force is used.
     rate: f64,
     depth: Depth,
     slow_for: Duration,
@@ -208,7 +231,7 @@ pub struct Estimate {
     slow: Slow,
     hold: Duration,
     hold_until: Instant,
-    /// The last rate without slowness, before it was raised.
+    /// The last rate without slowness, before it was raised; of what was bought.
     good: f64,
     /// The rate is being raised since then.
     raised_since: Option<Instant>,
@@ -233,9 +256,9 @@ struct Slow {
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     since: Instant,
-    /// The part of the contract that the volume did when it was lowered first.
+    /// The part of what was bought that the volume did when it was lowered first.
     first: f64,
-    /// The part of the contract spent in slow intervals, as a moving average.
+    /// The same part spent in slow intervals, as a moving average.
     available: f64,
     reported: bool,
 }
@@ -323,12 +346,14 @@ struct Interval {
 }
 
 impl Estimate {
-    /// An estimate without measurements of a volume under `contract`.
+    /// An estimate without measurements of a volume bought with `contract`, all of which is in force.
     #[must_use]
     pub fn new(contract: &Contract, now: Instant) -> Self {
         Self {
             usual: Usual::new(contract),
+            bought: contract.clone(),
             contract: contract.clone(),
+            cap: 1.0,
             seen: Seen::default(),
             looked_at: now,
             rate: 1.0,
@@ -347,17 +372,47 @@ impl Estimate {
         }
     }
 
-    /// Other terms: discards the results under the old ones.
+    /// The volume is bought with other terms: discards what it was found to give of the old ones. How long its I/Os take
+    /// stays. Nothing happens if the terms are the same.
     pub fn set_contract(&mut self, contract: &Contract, now: Instant) {
-        let seen = std::mem::take(&mut self.seen);
-        *self = Self { seen, ..Self::new(contract, now) };
+        if *contract == self.bought {
+            return;
+        }
+        let (seen, mut usual) = (std::mem::take(&mut self.seen), self.usual.clone());
+        usual.set_contract(contract);
+        *self = Self { seen, usual, ..Self::new(contract, now) };
     }
 
-    /// What was found out so far.
+    /// The gate goes by `most` of what was bought from now on. Everything found out stays.
+    pub fn set_most(&mut self, most: &Contract) {
+        if *most == self.contract {
+            return;
+        }
+        let limits = self.bought.limits.iter().zip(&most.limits);
+        let parts = limits
+            .map(|(bought, most)| (most.rate_per_sec as f64 / bought.rate_per_sec as f64).min(1.0));
+        // The least restrictive limit counts: a part of the others that is too small is safe.
+        self.cap = parts.reduce(f64::max).unwrap_or(1.0);
+        self.contract = most.clone();
+        (self.slow_for, self.slow) = (Duration::ZERO, Slow::default());
+    }
+
+    /// The part of the rate in force that is used.
+    fn used(&self) -> f64 {
+        (self.rate / self.cap).min(1.0)
+    }
+
+    /// What was found out so far. The estimate does not know the credits.
     #[must_use]
-    pub const fn learned(&self) -> Learned {
+    pub fn learned(&self) -> Learned {
         let Depth { part, bad, bad_for, .. } = self.depth;
-        Learned { rate: self.rate, depth: part, bad, bad_for }
+        let usual = self.usual.learned();
+        Learned { rate: self.rate, depth: part, bad, bad_for, usual, credits: None }
+    }
+
+    /// An I/O of this kind was seen to take so long while nothing else was asked of the volume.
+    pub fn resume_usual(&mut self, kind: IoKind, time: Duration) {
+        self.usual.resume(kind, time);
     }
 
     /// Begins with what an earlier estimate of the volume found out.
@@ -371,6 +426,9 @@ impl Estimate {
             hold_until: now + DEPTH_HOLD,
             ..Depth::whole()
         };
+        for (kind, time) in IoKind::ALL.into_iter().zip(learned.usual) {
+            time.into_iter().for_each(|time| self.usual.resume(kind, time));
+        }
         self.rate = learned.rate.clamp(RATE_MIN, 1.0);
         if self.rate < 1.0 {
             self.good = self.rate;
@@ -380,12 +438,13 @@ impl Estimate {
         }
     }
 
-    /// How much of the configured share to use.
+    /// How much of the configured share of the terms in force to use.
     #[must_use]
-    pub const fn part(&self) -> Part {
+    pub fn part(&self) -> Part {
+        let rate = self.used();
         // Tokens saved up would be spent on top of a rate that just fits.
-        let depth = if self.rate < 1.0 { 0.0 } else { self.depth.part };
-        Part { rate: self.rate, depth }
+        let depth = if rate < 1.0 { 0.0 } else { self.depth.part };
+        Part { rate, depth }
     }
 
     /// The reason for [`Estimate::part`].
@@ -393,7 +452,7 @@ impl Estimate {
     pub fn finding(&self) -> Finding {
         match () {
             () if self.gave_up => Finding::SlowOtherwise,
-            () if self.rate < 1.0 => Finding::GivesLess,
+            () if self.used() < 1.0 => Finding::GivesLess,
             () if self.depth.part >= 1.0 => Finding::GivesAll,
             () if self.depth.bad.is_finite() || self.depth.part < DEPTH_FIRST => {
                 Finding::BurstsQueue
@@ -402,7 +461,7 @@ impl Estimate {
         }
     }
 
-    /// The part of its contract that the volume was found to give; `None` while it seems to give all.
+    /// The part of what was bought that the volume was found to give; `None` while it seems to give all.
     #[must_use]
     pub fn available(&self) -> Option<f64> {
         self.episode.map(|episode| episode.available)
@@ -439,13 +498,19 @@ impl Estimate {
             self.gave_up = self.calm_for < CALM_AGAIN;
             return None;
         }
+        if self.contract.limits.is_empty() {
+            // It says nothing that could be too much.
+            return None;
+        }
         if interval.slow == Some(true) {
             return self.when_slow(now, &interval, share, credits);
         }
         self.strikes = if interval.slow == Some(false) { 0 } else { self.strikes };
-        if self.rate < 1.0 {
-            return if now >= self.hold_until {
-                Some(self.raise(now, passed))
+        let used = self.used();
+        if used < 1.0 {
+            let is_tested = interval.spent >= RAISE_TEST * used * share.rho();
+            return if is_tested && now >= self.hold_until {
+                Some(self.raise(now, counted))
             } else {
                 self.report(now)
             };
@@ -453,10 +518,9 @@ impl Estimate {
         if interval.slow != Some(false) {
             return None;
         }
-        // Assumed credits explain stalls too, and are forgotten first.
-        let assumes_credits = credits.is_some_and(|part| part > 0.0);
         let least = self.least_depth(share);
-        if interval.stalls && !assumes_credits && self.depth.part > least {
+        // Assumed credits explain stalls too, and are forgotten first.
+        if interval.stalls && !self.assumes_credits(credits) && self.depth.part > least {
             self.depth.lower(least, self.saved_up(share), now);
             let queue = interval.queue.min(QUEUE_MAX);
             return Some(Advice::Lower { part: self.part(), queue });
@@ -479,13 +543,21 @@ impl Estimate {
         let is_at_rate = spent >= AT_RATE;
         let stalls = has_late && (is_at_rate || self.was_at_rate);
         self.was_at_rate = is_at_rate;
-        if slow != Some(true) && !stalls {
+        // A volume that is slow for another reason than its limits has become slower: its times are the usual ones now.
+        if (slow != Some(true) && !stalls) || self.gave_up {
             self.usual.learn(&answers);
         }
         let mut all = Times::default();
         answers.iter().for_each(|times| all.add(times));
         let queue = all.quantile(0.9).unwrap_or_default();
         Interval { slow, has_late, stalls, spent, queue }
+    }
+
+    /// Whether the budget counts on burst credits that the volume may not have.
+    fn assumes_credits(&self, credits: Option<f64>) -> bool {
+        let mut limits = self.contract.limits.iter().filter(|limit| limit.is_credits());
+        let lasts = |limit: &Limit| limit.depth as f64 / limit.rate_per_sec as f64;
+        credits.is_some_and(|part| limits.any(|limit| part * lasts(limit) > CREDITS_MIN))
     }
 
     /// The seconds of tokens that the gate saves up at most.
@@ -502,13 +574,10 @@ impl Estimate {
 
     /// The part of the contract spent since the last look.
     fn part_spent(&self, seen: &Seen, passed: Duration) -> f64 {
-        let limits = self.contract.limits.iter();
-        let parts = limits.map(|limit| {
-            let spent = match limit.counts {
-                Counted::Ops => seen.spent.ops.saturating_sub(self.seen.spent.ops),
-                Counted::Bytes => seen.spent.bytes.saturating_sub(self.seen.spent.bytes),
-            };
-            spent as f64 / (limit.rate_per_sec as f64 * passed.as_secs_f64().max(1e-9))
+        let spent = seen.spent.less(self.seen.spent);
+        let parts = self.contract.limits.iter().map(|limit| {
+            let paid = limit.rate_per_sec as f64 * passed.as_secs_f64().max(1e-9);
+            spent.of(limit.counts) as f64 / paid
         });
         parts.fold(0.0, f64::max)
     }
@@ -521,17 +590,17 @@ impl Estimate {
         credits: Option<f64>,
     ) -> Option<Advice> {
         if let Some(episode) = &mut self.episode {
-            episode.available += (interval.spent - episode.available) / 4.0;
+            episode.available += (interval.spent * self.cap - episode.available) / 4.0;
         }
         // A volume answers within the second, unless it has trouble of another kind.
         let queue = interval.queue.min(QUEUE_MAX);
-        if credits.is_some_and(|part| part > 0.0) {
+        if self.assumes_credits(credits) {
             let is_over = self.slow_for >= PATIENCE;
             self.slow_for = if is_over { Duration::ZERO } else { self.slow_for };
             return is_over.then_some(Advice::ForgetCredits);
         }
         let least = self.least_depth(share);
-        if self.rate >= 1.0 && self.depth.part > least {
+        if self.used() >= 1.0 && self.depth.part > least {
             self.depth.lower(least, self.saved_up(share), now);
             (self.slow_for, self.slow) = (Duration::ZERO, Slow::default());
             return Some(Advice::Lower { part: self.part(), queue });
@@ -545,33 +614,40 @@ impl Estimate {
     fn lower(&mut self, now: Instant, queue: Duration, rho: f64) -> Advice {
         let did = self.slow.spent / self.slow.passed.as_secs_f64().max(1e-9);
         (self.slow_for, self.slow) = (Duration::ZERO, Slow::default());
-        let keeps_pace = did >= KEEPS_PACE * self.rate * rho;
+        let (used, cap) = (self.used(), self.cap);
+        let keeps_pace = did >= KEEPS_PACE * used * rho;
         let is_in_vain = keeps_pace
             && match self.episode {
-                Some(episode) if self.strikes == 0 => self.rate * rho < IN_VAIN * episode.first,
+                Some(episode) if self.strikes == 0 => used * cap * rho < IN_VAIN * episode.first,
                 _ => self.strikes >= 2,
             };
         if self.raised_since.take().is_some() {
             self.hold = (2 * self.hold).min(HOLD_MAX);
-            self.rate = self.good;
-        } else if is_in_vain || self.rate <= RATE_MIN {
-            let seen = std::mem::take(&mut self.seen);
-            let usual = self.usual.clone();
-            *self = Self { seen, usual, gave_up: true, ..Self::new(&self.contract.clone(), now) };
+            // Where a stall had lowered the rate far below what the volume gives, it shows what that is now.
+            let gives = cap * LOWER * LOWER * did / rho;
+            self.rate = gives.min(LOWER * self.rate).max(self.good);
+        } else if is_in_vain || used <= RATE_MIN {
+            let (seen, usual) = (std::mem::take(&mut self.seen), self.usual.clone());
+            let (bought, contract) = (self.bought.clone(), self.contract.clone());
+            let fresh = Self::new(&bought, now);
+            *self = Self { seen, usual, contract, cap, gave_up: true, ..fresh };
             return Advice::Use(self.part());
         } else if keeps_pace && (self.episode.is_none() || self.strikes > 0) {
-            self.rate *= if self.strikes == 0 { 1.0 } else { LOWER };
+            if self.strikes > 0 {
+                self.rate = LOWER * used * cap;
+            }
             self.strikes += 1;
         } else {
-            self.rate = (LOWER * did / rho).min(LOWER * self.rate).max(RATE_MIN);
+            let least = (LOWER_MIN * used).max(RATE_MIN);
+            self.rate = cap * (LOWER * did / rho).min(LOWER * used).max(least);
         }
-        if self.rate < 1.0 {
+        if self.used() < 1.0 {
             // Less depth did not help, so it was not too much.
             self.depth = Depth::first(&self.contract, now);
             self.episode.get_or_insert(Episode {
                 since: now,
-                first: did,
-                available: did,
+                first: did * cap,
+                available: did * cap,
                 reported: false,
             });
         }
@@ -579,15 +655,21 @@ impl Estimate {
         Advice::Lower { part: self.part(), queue }
     }
 
-    /// Raises the rate by a percent a second, [faster](RAISE_FASTER) later.
-    fn raise(&mut self, now: Instant, passed: Duration) -> Advice {
+    /// Raises the rate for a time of `counted`: by a percent a second, [faster](RAISE_FASTER) later, and
+    /// [faster still](RAISE_FIRST) if no raise failed yet.
+    fn raise(&mut self, now: Instant, counted: Duration) -> Advice {
         let since = *self.raised_since.get_or_insert_with(|| {
             self.good = self.rate;
             now
         });
-        let faster = if now.since(since) >= FASTER_AFTER { RAISE_FASTER } else { 1.0 };
-        self.rate = (self.rate + RAISE_PER_SEC * faster * passed.as_secs_f64()).min(1.0);
-        if self.rate >= 1.0 {
+        let faster = match () {
+            () if self.hold == HOLD_MIN => RAISE_FIRST,
+            () if now.since(since) >= FASTER_AFTER => RAISE_FASTER,
+            () => 1.0,
+        };
+        // More than the cap was not tried.
+        self.rate = (self.rate + RAISE_PER_SEC * faster * counted.as_secs_f64()).min(self.cap);
+        if self.used() >= 1.0 {
             self.episode = None;
             self.raised_since = None;
             self.hold = HOLD_MIN;

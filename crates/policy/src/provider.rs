@@ -10,6 +10,8 @@
 //!   request ─► queue ─►  └──┬──┘ ─► leaves when every bucket covers its cost
 //! ```
 //!
+//! A limit of reads alone lets writes through, but they too wait in that queue for the reads before them.
+//!
 //! Because the queue is FIFO, later requests do not change when a request leaves:
 //! [`Provider::admit`] can say it at once. Accounts are in nano-tokens, so each nanosecond earns a
 //! whole number of them and no fraction is lost.
@@ -105,10 +107,7 @@ impl Bucket {
     }
 
     fn price(&self, cost: Cost) -> u128 {
-        nano_tokens(match self.counts {
-            Counted::Ops => cost.ops,
-            Counted::Bytes => cost.bytes,
-        })
+        nano_tokens(cost.of(self.counts))
     }
 }
 

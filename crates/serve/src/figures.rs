@@ -237,6 +237,8 @@ pub struct Volume {
     pub ops: u64,
     /// Bytes passed to the device and from it.
     pub bytes: u64,
+    /// Operations charged for the file system's journal at each sync of a changed length.
+    pub journal_ops: u64,
     /// Reads and writes that the kernel counted on the device since the volume was opened, of all programs; `None` if the
     /// volume is simulated or the kernel does not count for it.
     pub kernel_ops: Option<u64>,

@@ -100,6 +100,7 @@ impl Figures for Program {
             credits: Some(0.5),
             ops: 17,
             bytes: 70_000,
+            journal_ops: 2,
             kernel_ops: Some(20),
             provider_ops: None,
             throttled: None,
@@ -568,6 +569,10 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_bytes counter
             plimsoll_volume_bytes_total{volume="a"} 70000
             plimsoll_volume_bytes_total{volume="b\"\\"} 0
+            # HELP plimsoll_volume_journal_ops Operations charged for the file system's journal at each sync of a changed length
+            # TYPE plimsoll_volume_journal_ops gauge
+            plimsoll_volume_journal_ops{volume="a"} 2
+            plimsoll_volume_journal_ops{volume="b\"\\"} 0
             # HELP plimsoll_volume_kernel_ops Reads and writes of all programs that the kernel counted on the volume's device
             # TYPE plimsoll_volume_kernel_ops counter
             plimsoll_volume_kernel_ops_total{volume="a"} 20

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use policy::budget::{REQUEST_OPS_MAX, Share};
-use policy::contract::{Contract, Cost, Counted, Latency, Limit, Percentiles};
+use policy::contract::{Contract, Counted, Latency, Limit, Percentiles};
 use policy::intent::Intent;
 use policy::purpose::{Class, Io, Origin, Step};
 use policy::sched::Policy;
@@ -117,10 +117,7 @@ fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
 
 /// The depth that every request fits in.
 const fn least(counts: Counted) -> u64 {
-    match counts {
-        Counted::Ops => REQUEST_OPS_MAX,
-        Counted::Bytes => REQUEST_OPS_MAX * OP_BYTES_MAX,
-    }
+    REQUEST_OPS_MAX * if counts.is_ops() { 1 } else { OP_BYTES_MAX }
 }
 
 /// The state that the actors share.
@@ -347,8 +344,8 @@ impl Stage {
         if self.policy.never_overdraws() {
             assert_eq!(theirs.total.throttled, 0, "the provider was overdrawn");
         }
-        let issued = Cost { ops: theirs.total.ops, bytes: theirs.total.bytes };
-        assert_eq!(spent, issued, "tokens spent are not the I/Os issued");
+        let issued = (theirs.total.ops, theirs.total.bytes);
+        assert_eq!((spent.ops, spent.bytes), issued, "tokens spent are not the I/Os issued");
         assert!(ours.classes.iter().all(|class| class.queued == 0), "a request still waits");
         let audit = self.audit.borrow();
         let refused: u64 = ours.classes.iter().map(|class| class.refused + class.expired).sum();

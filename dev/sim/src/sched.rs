@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use policy::budget::Share;
-use policy::contract::{Contract, Cost, Counted, Limit};
+use policy::contract::{Contract, Cost, Counted, Direction, Limit};
 use policy::provider::Provider;
 use policy::purpose::Class;
 use policy::sched::{Event, Grant, Policy, Request, Scheduler, Tags, Ticket};
@@ -187,7 +187,11 @@ impl Stage {
             let len = len.min(largest.bytes).min(largest.ops.saturating_mul(OP_BYTES_MAX));
             let patience = self.random.random_range(0..300_000);
             let deadline = in_a_hurry.then(|| self.shown() + Duration::from_micros(patience));
-            let cost = self.terms.cost(len);
+            let direction = match self.random.random_bool(0.5) {
+                true => Direction::Read,
+                false => Direction::Write,
+            };
+            let cost = self.terms.cost(direction, len);
             self.submit(Request { class, cost, deadline, refusable, of_user });
         }
     }
@@ -257,7 +261,7 @@ impl Stage {
         let largest = self.scheduler.largest();
         let len = self.random.random_range(0..=OPS_MAX * OP_BYTES_MAX);
         let len = len.min(largest.bytes).min(largest.ops.saturating_mul(OP_BYTES_MAX));
-        let cost = self.terms.cost(len);
+        let cost = self.terms.cost(request.cost.direction(), len);
         self.note(format_args!("! {:?} is put back for {cost:?}", grant.ticket));
         self.scheduler.put_back(grant, cost, self.shown());
         self.given_back(request.class, grant.cost);
@@ -267,7 +271,7 @@ impl Stage {
 
     fn given_back(&mut self, class: Class, cost: Cost) {
         let spent = &mut self.count.spent[class.index()];
-        *spent = Cost { ops: spent.ops - cost.ops, bytes: spent.bytes - cost.bytes };
+        *spent = spent.less(cost);
         self.second.1 = self.second.1.saturating_sub(cost.ops);
     }
 
@@ -323,7 +327,7 @@ impl Stage {
         self.first_since[index] = self.shown();
         self.count.granted += 1;
         let spent = &mut self.count.spent[index];
-        *spent = Cost { ops: spent.ops + cost.ops, bytes: spent.bytes + cost.bytes };
+        *spent = spent.plus(cost);
         self.check_second(cost);
         let held: u64 = self.in_hand.iter().map(|(_, held)| held.cost.ops).sum();
         if !self.calm && held + cost.ops <= HELD_MAX && self.random.random_bool(0.1) {
@@ -404,6 +408,9 @@ fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
         1 => drop(limits.remove(0)),
         _ => {}
     }
+    if random.random_bool(0.25) {
+        limits = limits.into_iter().flat_map(apart).collect();
+    }
     Contract { limits, op_bytes_max: OP_BYTES_MAX, ..Contract::unlimited() }
 }
 
@@ -412,12 +419,18 @@ fn any_share(random: &mut Xoshiro256PlusPlus) -> Share {
     share.expect("within the range of shares")
 }
 
+/// The same limit for reads and for writes, each on its own.
+fn apart(limit: Limit) -> [Limit; 2] {
+    let kinds = match limit.counts {
+        Counted::Ops => [Counted::ReadOps, Counted::WriteOps],
+        _ => [Counted::ReadBytes, Counted::WriteBytes],
+    };
+    kinds.map(|counts| Limit { counts, ..limit })
+}
+
 /// The depth that every request fits in.
 const fn least(counts: Counted) -> u64 {
-    match counts {
-        Counted::Ops => OPS_MAX,
-        Counted::Bytes => OPS_MAX * OP_BYTES_MAX,
-    }
+    OPS_MAX * if counts.is_ops() { 1 } else { OP_BYTES_MAX }
 }
 
 #[cfg(test)]

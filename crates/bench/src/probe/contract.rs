@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use policy::contract::Percentiles;
 
-use super::{Bound, Estimate, Found, Measured, Rate, Sharing};
+use super::{Bound, Estimate, Found, Measured, Rate, Sharing, Writes};
 
 const KIB: u64 = 1024;
 const MIB: f64 = 1_048_576.0;
@@ -56,11 +56,13 @@ impl Found {
         line(String::new());
         line(format!("# {}", self.operation_in_words()));
         line(format!("op_kib_max = {}", self.op_kib_max()));
-        let iops = self.iops_limit();
+        let limits = self.iops_limits();
         line(String::new());
-        match &iops {
-            Some(rate) => self.rate(&mut line, "iops", rate, 1.0, "a second"),
-            None => line(format!("# IOPS: {}", absent(&self.iops, 1.0, "a second", "bandwidth"))),
+        if limits.is_empty() {
+            line(format!("# IOPS: {}", absent(&self.iops, 1.0, "a second", "bandwidth")));
+        }
+        for (key, rate) in &limits {
+            self.rate(&mut line, key, rate, 1.0, "a second");
         }
         line(String::new());
         if self.bandwidth_limits() {
@@ -95,11 +97,12 @@ impl Found {
             );
             notes.push(match writes.sharing {
                 Sharing::Shared => format!("reads and writes share one limit: {figures}"),
-                Sharing::Separate => format!(
-                    "reads and writes have limits of their own: {figures}; a contract knows one for \
-                     both, so it has the smaller"
-                ),
-                Sharing::Unclear => format!("whether reads and writes share a limit is unclear: {figures}"),
+                Sharing::Separate => {
+                    format!("reads and writes have limits of their own: {figures}")
+                }
+                Sharing::Unclear => {
+                    format!("whether reads and writes share a limit is unclear: {figures}")
+                }
             });
         }
         for (what, rate) in [("IOPS", &self.iops), ("bandwidth", &self.bandwidth)] {
@@ -139,26 +142,32 @@ impl Found {
         notes
     }
 
-    /// The limit of operations for the contract: the smaller of reads' and writes' if they differ.
-    fn iops_limit(&self) -> Option<Rate> {
+    /// The limits of operations for the contract, by key: one for reads and one for writes if they do not share it, or the
+    /// smaller of both if they seem to share one.
+    fn iops_limits(&self) -> Vec<(&'static str, Rate)> {
         let reads = (self.iops.bound == Bound::Volume).then(|| self.iops.clone());
-        let writes = self.writes.as_ref().filter(|writes| {
-            let slower = writes.per_sec.high < 0.95 * self.iops.per_sec.value;
-            writes.bound == Bound::Volume
-                && (slower || reads.is_none())
-                && self.iops.bound != Bound::OtherLimit
-        });
+        let writes = self.writes.as_ref();
+        let writes = writes
+            .filter(|writes| writes.bound == Bound::Volume && self.iops.bound != Bound::OtherLimit);
+        let limit = |writes: &Writes| Rate {
+            per_sec: writes.per_sec,
+            bound: Bound::Volume,
+            burst: None,
+            depth: None,
+            watched_secs: self.iops.watched_secs,
+            course: Vec::new(),
+            naive_per_sec: writes.per_sec.value,
+        };
         match (reads, writes) {
-            (_, Some(writes)) => Some(Rate {
-                per_sec: writes.per_sec,
-                bound: Bound::Volume,
-                burst: None,
-                depth: None,
-                watched_secs: self.iops.watched_secs,
-                course: Vec::new(),
-                naive_per_sec: writes.per_sec.value,
-            }),
-            (reads, None) => reads,
+            (Some(reads), Some(writes)) if writes.sharing == Sharing::Separate => {
+                vec![("read_iops", reads), ("write_iops", limit(writes))]
+            }
+            (Some(reads), Some(writes)) => {
+                let slower = writes.per_sec.high < 0.95 * reads.per_sec.value;
+                vec![("iops", if slower { limit(writes) } else { reads })]
+            }
+            (None, Some(writes)) => vec![("iops", limit(writes))],
+            (reads, None) => reads.into_iter().map(|reads| ("iops", reads)).collect(),
         }
     }
 

@@ -189,6 +189,17 @@ fn bandwidth_alone_is_not_taken_for_operations() {
 }
 
 #[test]
+fn limits_of_reads_and_of_writes_are_found_apart() {
+    let real = of("read_iops = 500\nwrite_iops = 450");
+    let found = probe(&real, 60, true);
+    let written = of(&found.contract(LABELS));
+    let rate = |counts| written.limits.iter().find(|l| l.counts == counts).map(|l| l.rate_per_sec);
+    let [reads, writes] = [Counted::ReadOps, Counted::WriteOps].map(|counts| rate(counts).unwrap());
+    assert!(off(reads as f64, 500) < 0.03 && off(writes as f64, 450) < 0.03, "{written:?}");
+    assert_eq!(rate(Counted::Ops), None);
+}
+
+#[test]
 fn shallow_buckets_and_deep_ones_are_measured() {
     for depth in [0.1, 0.5, 2.0] {
         let real = of(&format!(

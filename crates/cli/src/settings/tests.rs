@@ -666,3 +666,23 @@ hosts = ["a:1",
     let wanted = wanted.map(|place| format!("plimsoll.toml:{place}"));
     assert_eq!(found, wanted.iter().map(String::as_str).collect(), "{mistakes}");
 }
+
+#[test]
+fn the_writes_of_the_journal_are_measured_or_told() {
+    let journal_ops = |to: &str| {
+        let settings = parse(&with("contract = \"gp3\"", to)).expect("a good file");
+        (settings.volumes[0].journal_ops, settings.to_string().contains("\njournal_ops = 2\n"))
+    };
+    assert_eq!(journal_ops("contract = \"gp3\""), (None, false));
+    assert_eq!(journal_ops("contract = \"gp3\"\njournal_ops = 2"), (Some(2), true));
+    let mistake = parse(&with("contract = \"gp3\"", "contract = \"gp3\"\njournal_ops = 9"));
+    assert!(mistake.expect_err("too many").to_string().contains("from 0 to 7"));
+}
+
+#[test]
+fn a_contract_that_counts_reads_and_writes_apart_says_so() {
+    let to = "contract = { read_iops = 250, write_iops = 300, mib_per_s = 125 }";
+    let settings = parse(&with("contract = \"gp3\"", to)).expect("a good file");
+    let terms = terms(&settings.volumes[0].contract);
+    assert_eq!(terms, "custom, reads 250 IOPS, writes 300 IOPS, 125 MiB/s");
+}

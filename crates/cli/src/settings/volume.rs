@@ -3,9 +3,9 @@
 use std::path::{Component, Path, PathBuf};
 
 use policy::budget::Share;
-use policy::contract::Contract;
 use policy::contract::catalogue;
 use policy::contract::spec::{Bought, Spec, SpecError};
+use policy::contract::{Contract, Counted};
 use policy::sched::Policy;
 use policy::units::{Bytes, BytesPerSec, Iops};
 use serde::Deserialize;
@@ -27,6 +27,7 @@ pub(super) const KEYS: &[&str] = &[
     "beta",
     "credits",
     "adapt",
+    "journal_ops",
     "scheduler",
 ];
 
@@ -46,6 +47,8 @@ pub(crate) struct Volume {
     pub(crate) share: Share,
     /// Whether to lower the budget while the volume gives less. Default: yes, unless it is simulated.
     pub(crate) adapt: bool,
+    /// The writes of the file system's journal at a sync. Default: as many as are measured.
+    pub(crate) journal_ops: Option<u64>,
     /// The scheduler of the gate. Default: tags.
     pub(crate) scheduler: Policy,
     /// The settings of the contract, for display.
@@ -63,6 +66,9 @@ struct Asked {
 const CONTRACT: &str = "a name from contracts/, the path of a .toml file, or \
                         { iops = 3000, mib_per_s = 125 }";
 
+/// More than any journal writes, and few enough for one request with its data.
+const JOURNAL_OPS_MAX: u64 = 7;
+
 impl Volume {
     pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         let name = section.name.split('.').next_back().unwrap_or_default().into();
@@ -71,8 +77,10 @@ impl Volume {
         let scheduler = scheduler(section);
         let share = share(section);
         let adapt = section.read_or("adapt", !simulate, Field::flag);
+        let journal_ops = section.read("journal_ops", |field| field.number(0..=JOURNAL_OPS_MAX));
         let (contract, asked) = contract(section)?;
-        Some(Self { name, path: path?, contract, simulate, share, adapt, scheduler, asked })
+        let path = path?;
+        Some(Self { name, path, contract, simulate, share, adapt, journal_ops, scheduler, asked })
     }
 
     /// Takes over the contract of `other`, with its settings.
@@ -112,6 +120,7 @@ impl Volume {
             entries.push(Entry::new(&section, "credits", self.share.credits()));
         }
         entries.push(Entry::new(&section, "adapt", self.adapt));
+        entries.extend(self.journal_ops.map(|ops| Entry::new(&section, "journal_ops", ops)));
         let scheduler = self.scheduler.name();
         entries.push(Entry::new(&section, "scheduler", format_args!("{scheduler:?}")));
         entries
@@ -121,11 +130,19 @@ impl Volume {
 /// A contract's terms in words.
 pub(crate) fn terms(of: &Contract) -> String {
     let mut terms = of.name.clone();
-    for limit in [
-        of.paid_iops().map(|iops| Iops(iops).to_string()),
-        of.paid_bytes_per_sec().map(|bytes| BytesPerSec(bytes).to_string()),
+    for (counts, kind) in [
+        (Counted::Ops, ""),
+        (Counted::ReadOps, "reads "),
+        (Counted::WriteOps, "writes "),
+        (Counted::Bytes, ""),
+        (Counted::ReadBytes, "reads "),
+        (Counted::WriteBytes, "writes "),
     ] {
-        terms.extend(limit.map(|limit| format!(", {limit}")));
+        let limits = of.limits.iter().filter(|limit| limit.counts == counts);
+        let Some(rate) = limits.map(|limit| limit.rate_per_sec).min() else { continue };
+        let rate =
+            if counts.is_ops() { Iops(rate).to_string() } else { BytesPerSec(rate).to_string() };
+        terms.push_str(&format!(", {kind}{rate}"));
     }
     terms
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::units::{KIB, MIB};
 
 const T0: Instant = Instant::ZERO;
-const ONE_OP: Cost = Cost { ops: 1, bytes: 4 * KIB };
+const ONE_OP: Cost = Cost::reads(1, 4 * KIB);
 
 fn ops(rate_per_sec: u64, depth: u64) -> Limit {
     Limit { counts: Counted::Ops, rate_per_sec, depth }
@@ -35,7 +35,7 @@ fn nanos(nanos: u64) -> Duration {
 /// How many operations go at once.
 fn drain(budget: &mut Budget, now: Instant) -> u64 {
     let mut count = 0;
-    while budget.admit(now, Cost { ops: 1, bytes: 0 }) == Admission::Now {
+    while budget.admit(now, Cost::reads(1, 0)) == Admission::Now {
         count += 1;
     }
     count
@@ -71,7 +71,7 @@ fn the_limit_that_is_short_tells_when_it_is_full() {
     // Bytes last for long, but there is no operation.
     assert_eq!(budget.full_in(ONE_OP, none), Duration::from_secs(1));
     let later = T0 + Duration::from_millis(1250);
-    let left = |ops| Cost { ops, bytes: 0 };
+    let left = |ops| Cost::reads(ops, 0);
     assert!(matches!(budget.admit_above(later, ONE_OP, left(1000)), Admission::At(_)));
     assert_eq!(budget.full_in(ONE_OP, left(1000)), Duration::from_millis(750));
     assert_eq!(budget.full_in(ONE_OP, left(500)), Duration::MAX);
@@ -80,7 +80,7 @@ fn the_limit_that_is_short_tells_when_it_is_full() {
 #[test]
 fn what_is_to_be_left_is_left_as_far_as_it_can_be_held() {
     let mut budget = Budget::new(&contract(vec![ops(1000, 1000)]), quarter(), T0);
-    let left = |ops| Cost { ops, bytes: 0 };
+    let left = |ops| Cost::reads(ops, 0);
     // 98 are saved.
     let now = T0 + Duration::from_millis(100);
     assert_eq!(budget.admit_above(now, ONE_OP, left(97)), Admission::Now);
@@ -99,10 +99,10 @@ fn what_is_to_be_left_is_left_as_far_as_it_can_be_held() {
 fn what_is_held_and_earned_is_that_of_the_smallest_limit() {
     let limits = vec![ops(3000, 3000), ops(100, 5000), bytes(MIB, MIB)];
     let budget = Budget::new(&contract(limits), Share::new(0.5, 0.25).unwrap(), T0);
-    assert_eq!(budget.nanos(Cost { ops: 1, bytes: 0 }), 20e6);
-    assert_eq!(budget.nanos(Cost { ops: 1, bytes: MIB }), 2e9);
+    assert_eq!(budget.nanos(Cost::reads(1, 0)), 20e6);
+    assert_eq!(budget.nanos(Cost::reads(1, MIB)), 2e9);
     let empty = Budget::new(&Contract::unlimited(), quarter(), T0);
-    assert_eq!(empty.holds(), Cost { ops: u64::MAX, bytes: u64::MAX });
+    assert_eq!(empty.holds(), Cost::either(u64::MAX, u64::MAX));
     assert_eq!(empty.nanos(ONE_OP), 0.0);
     assert_eq!(budget.holds().ops, 750);
 }
@@ -147,7 +147,7 @@ fn an_unlimited_contract_admits_everything() {
 #[should_panic(expected = "must be split")]
 fn a_cost_that_could_wait_for_ever_is_our_own_mistake() {
     let mut budget = Budget::new(&gp3(), quarter(), T0);
-    let _ = budget.admit(T0, Cost { ops: REQUEST_OPS_MAX + 1, bytes: 0 });
+    let _ = budget.admit(T0, Cost::reads(REQUEST_OPS_MAX + 1, 0));
 }
 
 #[test]
@@ -181,6 +181,32 @@ fn a_smaller_depth_cuts_what_was_saved() {
 /// gp2 of 100 GiB: bursts of 3000 a second while there are credits, 300 a second for ever.
 fn gp2() -> Contract {
     contract(vec![ops(3000, 3000), ops(300, 5_400_000), bytes(128 * MIB, 128 * MIB)])
+}
+
+#[test]
+fn reads_and_writes_that_are_counted_apart_have_a_bucket_each() {
+    let limit = |counts, rate_per_sec| Limit { counts, rate_per_sec, depth: rate_per_sec };
+    let apart = contract(vec![limit(Counted::ReadOps, 100), limit(Counted::WriteOps, 50)]);
+    let all = Share::new(1.0, 1.0).unwrap();
+    let mut budget = Budget::new(&apart, all, T0);
+    assert!(budget.counts_apart() && !Budget::new(&gp3(), all, T0).counts_apart());
+    assert_eq!((apart.paid_iops(), budget.largest().ops), (Some(50), REQUEST_OPS_MAX));
+    let second = T0 + Duration::from_secs(1);
+    let (read, write) = (Cost::reads(1, 0), Cost::writes(1, 0));
+    let go = |budget: &mut Budget, cost, left| {
+        (0..1000).take_while(|_| budget.admit_above(second, cost, left) == Admission::Now).count()
+    };
+    assert_eq!(go(&mut budget, read, Cost::default()), 100);
+    // The empty bucket of reads keeps no write waiting, whatever is to be left.
+    assert_eq!(go(&mut budget, write, Cost::either(10, 0)), 40);
+    assert_eq!(budget.expected(Cost::default(), write, Cost::default()), None);
+    let wait = budget.expected(Cost::default(), read, Cost::default()).unwrap().since(second);
+    assert_eq!(wait, Duration::from_millis(10));
+    assert_eq!((budget.nanos(read), budget.nanos(write)), (10e6, 20e6));
+    budget.refund(Cost::reads(5, 0));
+    budget.set_contract(&apart, second);
+    assert_eq!(go(&mut budget, read, Cost::default()), 5);
+    assert_eq!(go(&mut budget, write, Cost::default()), 10);
 }
 
 #[test]
@@ -226,6 +252,21 @@ fn credits_at_the_start_are_those_somebody_vouched_for() {
     for credits in [-0.1, 1.5, f64::NAN] {
         assert!(matches!(quarter().with_credits(credits), Err(ShareError::Credits(_))));
     }
+}
+
+#[test]
+fn credits_of_an_earlier_budget_are_taken_over() {
+    let mut budget = Budget::new(&gp2(), Share::default(), T0);
+    budget.set_credits(0.25);
+    assert_eq!(budget.credits(), Some(0.25));
+    assert!(
+        matches!(budget.admit(T0, Cost::reads(1, 0)), Admission::At(_)),
+        "the burst's bucket is empty"
+    );
+    let mut budget = Budget::new(&gp3(), Share::default(), T0);
+    budget.set_credits(0.25);
+    assert_eq!(budget.credits(), None);
+    assert!(matches!(budget.admit(T0, Cost::reads(1, 0)), Admission::At(_)));
 }
 
 #[test]
@@ -278,7 +319,7 @@ fn any_requests() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
 }
 
 fn part_of(largest: Cost, eighths: u64, thousandths: u64) -> Cost {
-    Cost { ops: largest.ops * eighths / 8, bytes: largest.bytes * thousandths / 1000 }
+    Cost::reads(largest.ops * eighths / 8, largest.bytes * thousandths / 1000)
 }
 
 /// Whatever the requests, the share and the limits, with credits: a fresh provider never delays what the budget grants.
@@ -438,7 +479,7 @@ proptest! {
         for (step, eighths, thousandths) in requests {
             now = now + nanos(step);
             let cost = part_of(ours.largest(), eighths, thousandths);
-            let dearer = Cost { ops: 0, bytes: cost.bytes.max(cost.ops * op_bytes) };
+            let dearer = Cost::reads(0, cost.bytes.max(cost.ops * op_bytes));
             if dearer.bytes > scalar.largest().bytes {
                 continue;
             }

@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
     use crate::contract::spec::{Bought, Burst, Formula, PercentilesUs, Rate};
-    use crate::contract::{Contract, Counted, Limit};
+    use crate::contract::{Contract, Counted, Direction, Limit};
     use crate::units::{Bytes, GIB, MIB};
 
     fn all() -> impl Iterator<Item = Spec> {
@@ -120,8 +120,8 @@ mod tests {
     fn st1_counts_a_small_read_as_a_mebibyte() {
         let st1 = find("st1").expect("it is there");
         let contract = st1.contract(Some(Bytes(2048 * GIB)), Bought::default()).expect("sold");
-        assert_eq!(contract.cost(4096).ops, 1);
-        assert_eq!(contract.cost(MIB).ops, 1);
+        assert_eq!(contract.cost(Direction::Read, 4096).ops, 1);
+        assert_eq!(contract.cost(Direction::Write, MIB).ops, 1);
         assert_eq!(contract.paid_iops(), Some(80));
         assert_eq!(contract.paid_bytes_per_sec(), Some(80 * MIB));
         assert!(contract.limits.contains(&Limit {

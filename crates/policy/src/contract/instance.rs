@@ -64,16 +64,27 @@ struct Speed {
 
 impl Speed {
     fn of(contract: &Contract, counts: Counted, most: u64, equal: u64) -> Self {
-        let least = |with_credits: bool| {
-            let limits = contract.limits.iter().filter(|limit| limit.counts == counts);
-            let limits = limits.filter(|limit| with_credits || !limit.is_credits());
-            limits.map(|limit| limit.rate_per_sec).min()
-        };
-        let lasting = least(true).unwrap_or(equal);
+        let lasting = least(contract, counts, true).unwrap_or(equal);
         // Only its credits limit such a volume, so it can burst to everything.
-        let highest = least(false).unwrap_or(most).max(lasting);
+        let highest = least(contract, counts, false).unwrap_or(most).max(lasting);
         Self { lasting, highest }
     }
+}
+
+/// The smallest rate of a kind; the sum for reads and writes that are counted apart.
+fn least(contract: &Contract, counts: Counted, with_credits: bool) -> Option<u64> {
+    let of = |counts: Counted| {
+        let limits = contract.limits.iter().filter(|limit| limit.counts == counts);
+        let limits = limits.filter(|limit| with_credits || !limit.is_credits());
+        limits.map(|limit| limit.rate_per_sec).min()
+    };
+    let [reads, writes] = if counts.is_ops() {
+        [Counted::ReadOps, Counted::WriteOps]
+    } else {
+        [Counted::ReadBytes, Counted::WriteBytes]
+    };
+    let apart = of(reads).zip(of(writes)).map(|(reads, writes)| reads.saturating_add(writes));
+    of(counts).into_iter().chain(apart).min()
 }
 
 /// Each volume's part of `most` tokens a second: their sum is at most `most`, but each gets at least one.
@@ -119,11 +130,11 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u128 {
 /// Limits `contract` to `part` tokens a second. Credits keep their depth: a limit beside them bounds the rate of
 /// spending.
 fn lower(contract: &mut Contract, counts: Counted, part: u64) {
-    let is_kept = |limit: &&Limit| limit.counts == counts && !limit.is_credits();
-    let highest = contract.limits.iter().filter(is_kept).map(|limit| limit.rate_per_sec).min();
-    if highest.is_some_and(|highest| highest <= part) {
+    if least(contract, counts, false).is_some_and(|highest| highest <= part) {
         return;
     }
+    let is_kept = |limit: &Limit| limit.counts == counts && !limit.is_credits();
+    let has_one = contract.limits.iter().any(is_kept);
     for limit in contract.limits.iter_mut().filter(|limit| limit.counts == counts) {
         let is_credits = limit.is_credits();
         limit.rate_per_sec = limit.rate_per_sec.min(part);
@@ -131,7 +142,7 @@ fn lower(contract: &mut Contract, counts: Counted, part: u64) {
             limit.depth = limit.depth.min(part);
         }
     }
-    if highest.is_none() {
+    if !has_one {
         // At the end, because a budget whose terms change matches limits of one kind by position.
         contract.limits.push(Limit { counts, rate_per_sec: part, depth: part });
     }

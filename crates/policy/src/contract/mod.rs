@@ -19,8 +19,43 @@ pub const OP_BYTES_MAX: u64 = 256 * KIB;
 pub enum Counted {
     /// I/O operations.
     Ops,
+    /// Reads alone, where reads and writes are counted apart (Linux's `blkio.throttle`).
+    ReadOps,
+    /// Writes alone.
+    WriteOps,
     /// Bytes moved.
     Bytes,
+    /// Bytes read.
+    ReadBytes,
+    /// Bytes written.
+    WriteBytes,
+}
+
+impl Counted {
+    /// All of them, by [`Counted::index`].
+    pub const ALL: [Self; 6] =
+        [Self::Ops, Self::ReadOps, Self::WriteOps, Self::Bytes, Self::ReadBytes, Self::WriteBytes];
+
+    /// Its position among them.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether it counts operations, and not bytes.
+    #[must_use]
+    pub const fn is_ops(self) -> bool {
+        matches!(self, Self::Ops | Self::ReadOps | Self::WriteOps)
+    }
+}
+
+/// Which way a request moves its bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Direction {
+    /// From the volume.
+    Read,
+    /// To the volume.
+    Write,
 }
 
 /// One limit: a continuous token bucket that the provider keeps (Calcspar's traces, ATC 2023).
@@ -42,13 +77,103 @@ impl Limit {
     }
 }
 
-/// The cost of a request at each kind of limit.
+/// The cost of a request, or of several, at each kind of limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cost {
     /// Operations: one for each started [`Contract::op_bytes_max`].
     pub ops: u64,
+    /// Those of reads.
+    pub read_ops: u64,
+    /// Those of writes.
+    pub write_ops: u64,
     /// Bytes.
     pub bytes: u64,
+    /// Those read.
+    pub read_bytes: u64,
+    /// Those written.
+    pub write_bytes: u64,
+}
+
+impl Cost {
+    /// The cost of reads.
+    #[must_use]
+    pub const fn reads(ops: u64, bytes: u64) -> Self {
+        Self { ops, read_ops: ops, write_ops: 0, bytes, read_bytes: bytes, write_bytes: 0 }
+    }
+
+    /// The cost of writes.
+    #[must_use]
+    pub const fn writes(ops: u64, bytes: u64) -> Self {
+        Self { ops, read_ops: 0, write_ops: ops, bytes, read_bytes: 0, write_bytes: bytes }
+    }
+
+    /// A bound for reads and for writes, not the cost of either.
+    #[must_use]
+    pub const fn either(ops: u64, bytes: u64) -> Self {
+        Self { ops, read_ops: ops, write_ops: ops, bytes, read_bytes: bytes, write_bytes: bytes }
+    }
+
+    /// What a limit of this kind is charged.
+    #[must_use]
+    pub const fn of(&self, counts: Counted) -> u64 {
+        match counts {
+            Counted::Ops => self.ops,
+            Counted::ReadOps => self.read_ops,
+            Counted::WriteOps => self.write_ops,
+            Counted::Bytes => self.bytes,
+            Counted::ReadBytes => self.read_bytes,
+            Counted::WriteBytes => self.write_bytes,
+        }
+    }
+
+    /// The figure of each kind of limit.
+    #[must_use]
+    pub fn each(figure: impl Fn(Counted) -> u64) -> Self {
+        Self {
+            ops: figure(Counted::Ops),
+            read_ops: figure(Counted::ReadOps),
+            write_ops: figure(Counted::WriteOps),
+            bytes: figure(Counted::Bytes),
+            read_bytes: figure(Counted::ReadBytes),
+            write_bytes: figure(Counted::WriteBytes),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: Self) -> Self {
+        Self::each(|counts| self.of(counts) + other.of(counts))
+    }
+
+    /// What is left without `other`; nothing where that is more.
+    #[must_use]
+    pub fn less(&self, other: Self) -> Self {
+        Self::each(|counts| self.of(counts).saturating_sub(other.of(counts)))
+    }
+
+    /// The smaller of each kind.
+    #[must_use]
+    pub fn least(&self, other: Self) -> Self {
+        Self::each(|counts| self.of(counts).min(other.of(counts)))
+    }
+
+    /// The larger of each kind.
+    #[must_use]
+    pub fn most(&self, other: Self) -> Self {
+        Self::each(|counts| self.of(counts).max(other.of(counts)))
+    }
+
+    /// Without its operations.
+    #[must_use]
+    pub fn only_bytes(&self) -> Self {
+        self.least(Self::either(0, u64::MAX))
+    }
+
+    /// That of a request: one that writes nothing reads.
+    #[must_use]
+    pub const fn direction(&self) -> Direction {
+        if self.write_ops > 0 || self.write_bytes > 0 { Direction::Write } else { Direction::Read }
+    }
 }
 
 /// The terms of one volume.
@@ -137,9 +262,12 @@ impl Contract {
 
     /// The cost of one I/O of `len` bytes. An I/O of no bytes costs one operation.
     #[must_use]
-    pub const fn cost(&self, len: u64) -> Cost {
+    pub const fn cost(&self, direction: Direction, len: u64) -> Cost {
         let ops = if len == 0 { 1 } else { len.div_ceil(self.op_bytes_max) };
-        Cost { ops, bytes: len }
+        match direction {
+            Direction::Read => Cost::reads(ops, len),
+            Direction::Write => Cost::writes(ops, len),
+        }
     }
 
     /// Whether some limit saves up more than a second's worth, for bursts.
@@ -148,10 +276,11 @@ impl Contract {
         self.limits.iter().any(Limit::is_credits)
     }
 
-    /// The line: paid I/O operations a second, the smallest if several limits count them.
+    /// The line: paid I/O operations a second, the smallest if several limits count them. Where reads and writes are
+    /// counted apart, a load of both may do more.
     #[must_use]
     pub fn paid_iops(&self) -> Option<u64> {
-        self.smallest(Counted::Ops)
+        self.smallest(true)
     }
 
     /// Operations a second that the volume should carry: the paid ones, or what the arm of a disk does. `None` where
@@ -162,13 +291,14 @@ impl Contract {
         paid.or_else(|| Some(self.disk.as_ref()?.random_iops(self.op_bytes_max)))
     }
 
-    /// Paid bytes a second, if they are limited.
+    /// Paid bytes a second, if they are limited; the smallest, as above.
     #[must_use]
     pub fn paid_bytes_per_sec(&self) -> Option<u64> {
-        self.smallest(Counted::Bytes)
+        self.smallest(false)
     }
 
-    fn smallest(&self, counts: Counted) -> Option<u64> {
-        self.limits.iter().filter(|l| l.counts == counts).map(|l| l.rate_per_sec).min()
+    fn smallest(&self, ops: bool) -> Option<u64> {
+        let limits = self.limits.iter().filter(|limit| limit.counts.is_ops() == ops);
+        limits.map(|limit| limit.rate_per_sec).min()
     }
 }

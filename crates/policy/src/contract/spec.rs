@@ -48,6 +48,18 @@ pub struct Spec {
     /// Bandwidth in MiB a second. Default: not limited.
     #[serde(default, deserialize_with = "number_or_table")]
     pub mib_per_s: Option<Rate>,
+    /// Reads a second, where they are counted apart from writes. Default: not limited.
+    #[serde(default, deserialize_with = "number_or_table")]
+    pub read_iops: Option<Rate>,
+    /// Writes a second, where they are counted apart from reads. Default: not limited.
+    #[serde(default, deserialize_with = "number_or_table")]
+    pub write_iops: Option<Rate>,
+    /// MiB read a second, where they are counted apart. Default: not limited.
+    #[serde(default, deserialize_with = "number_or_table")]
+    pub read_mib_per_s: Option<Rate>,
+    /// MiB written a second, where they are counted apart. Default: not limited.
+    #[serde(default, deserialize_with = "number_or_table")]
+    pub write_mib_per_s: Option<Rate>,
     /// Latency below the limits. Default: none is added, and the contract says it was assumed.
     pub latency: Option<LatencySpec>,
     /// The mechanics of a spinning disk.
@@ -197,14 +209,24 @@ impl Spec {
     pub fn contract(&self, size: Option<Bytes>, bought: Bought) -> Result<Contract, SpecError> {
         self.check()?;
         self.check_size(size)?;
-        let iops = self.rate("iops", self.iops.as_ref(), bought.iops, size, 0)?;
-        let paid_iops = iops.as_ref().map_or(0, |iops| iops.sustained);
-        let mib =
-            self.rate("mib_per_s", self.mib_per_s.as_ref(), bought.mib_per_s, size, paid_iops)?;
         let mut limits = Vec::new();
-        let op_bytes = self.op_kib_max * KIB;
-        limits.extend(iops.iter().flat_map(|rate| rate.limits(Counted::Ops, 1, 1)));
-        limits.extend(mib.iter().flat_map(|rate| rate.limits(Counted::Bytes, MIB, op_bytes)));
+        // Bandwidth may follow from the operations of its kind.
+        let mut paid_iops = 0;
+        for (figure, rate, counts) in self.rates() {
+            let bought = match counts {
+                Counted::Ops => bought.iops,
+                Counted::Bytes => bought.mib_per_s,
+                _ => None,
+            };
+            let iops = if counts.is_ops() { 0 } else { paid_iops };
+            let paid = self.rate(figure, rate, bought, size, iops)?;
+            let (unit, operation) =
+                if counts.is_ops() { (1, 1) } else { (MIB, self.op_kib_max * KIB) };
+            limits.extend(paid.iter().flat_map(|paid| paid.limits(counts, unit, operation)));
+            if counts.is_ops() {
+                paid_iops = paid.map_or(0, |paid| paid.sustained);
+            }
+        }
         if limits.iter().any(|limit| limit.rate_per_sec == 0 || limit.depth == 0) {
             return Err(self.inconsistent("a limit of zero would admit nothing"));
         }
@@ -231,7 +253,7 @@ impl Spec {
                 self.inconsistent("a figure is negative, not finite, or its min is above its max")
             );
         }
-        let mut depths = self.iops.iter().chain(&self.mib_per_s).filter_map(|rate| rate.depth_s);
+        let mut depths = self.rates().into_iter().filter_map(|(_, rate, _)| rate?.depth_s);
         if depths.any(|depth_s| !(depth_s > 0.0 && depth_s.is_finite())) {
             return Err(self.inconsistent("a depth_s is not a time above 0"));
         }
@@ -310,10 +332,22 @@ impl Spec {
     }
 
     fn formulas(&self) -> impl Iterator<Item = &Formula> {
-        self.iops.iter().chain(&self.mib_per_s).flat_map(|rate| {
+        self.rates().into_iter().filter_map(|(_, rate, _)| rate).flat_map(|rate| {
             let burst = rate.burst.iter().flat_map(|burst| [&burst.rate, &burst.credits]);
             rate.included.iter().chain(&rate.buy).chain(burst)
         })
+    }
+
+    /// Every rate with its key, operations right before the bytes of their kind.
+    const fn rates(&self) -> [(&'static str, Option<&Rate>, Counted); 6] {
+        [
+            ("iops", self.iops.as_ref(), Counted::Ops),
+            ("mib_per_s", self.mib_per_s.as_ref(), Counted::Bytes),
+            ("read_iops", self.read_iops.as_ref(), Counted::ReadOps),
+            ("read_mib_per_s", self.read_mib_per_s.as_ref(), Counted::ReadBytes),
+            ("write_iops", self.write_iops.as_ref(), Counted::WriteOps),
+            ("write_mib_per_s", self.write_mib_per_s.as_ref(), Counted::WriteBytes),
+        ]
     }
 
     fn inconsistent(&self, why: &str) -> SpecError {

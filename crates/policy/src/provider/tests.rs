@@ -16,7 +16,7 @@ fn bytes(rate_per_sec: u64, depth: u64) -> Limit {
     Limit { counts: Counted::Bytes, rate_per_sec, depth }
 }
 
-const ONE: Cost = Cost { ops: 1, bytes: 4096 };
+const ONE: Cost = Cost::reads(1, 4096);
 
 /// A trace that Calcspar's authors recorded. One closed loop sends the requests of each second back to back to an io2
 /// volume of 1000 IOPS; each request took 88.5 us, with 3 us between requests.
@@ -93,7 +93,7 @@ fn large_requests_meet_the_bandwidth_limit() {
     let mib = 1 << 20;
     let mut provider =
         Provider::new(&contract(vec![ops(3000, 3000), bytes(125 * mib, mib)]), Instant::ZERO);
-    let cost = Cost { ops: 1, bytes: mib / 4 };
+    let cost = Cost::reads(1, mib / 4);
     let left = (0..504).map(|_| provider.admit(Instant::ZERO, cost).at).last();
     assert_eq!(left, Some(Instant::ZERO + Duration::from_secs(1)));
 }
@@ -102,7 +102,7 @@ fn large_requests_meet_the_bandwidth_limit() {
 fn a_request_larger_than_the_bucket_leaves_when_it_was_earned() {
     let mut provider = Provider::new(&contract(vec![ops(10, 10)]), Instant::ZERO);
     let day = Instant::ZERO + Duration::from_secs(86_400);
-    let large = Cost { ops: 30, bytes: 0 };
+    let large = Cost::reads(30, 0);
     assert_eq!(provider.admit(day, large).at, day + Duration::from_secs(2));
     assert_eq!(provider.admit(day, ONE).at, day + Duration::from_millis(2100));
 }
@@ -118,10 +118,7 @@ fn without_limits_nobody_waits() {
 /// The oracle, a direct implementation: every nanosecond each bucket earns, then the head of the queue leaves if all
 /// buckets cover it.
 fn naive(limits: &[Limit], arrivals: &[(u64, Cost)]) -> Vec<u64> {
-    let cost_of = |limit: &Limit, cost: &Cost| match limit.counts {
-        Counted::Ops => cost.ops * NANOS_PER_SEC,
-        Counted::Bytes => cost.bytes * NANOS_PER_SEC,
-    };
+    let cost_of = |limit: &Limit, cost: &Cost| cost.of(limit.counts) * NANOS_PER_SEC;
     let mut saved: Vec<u64> = limits.iter().map(|l| l.depth * NANOS_PER_SEC).collect();
     let mut queue = VecDeque::new();
     let mut left = vec![0; arrivals.len()];
@@ -166,7 +163,7 @@ fn limits() -> impl Strategy<Value = Vec<Limit>> {
 
 fn arrivals() -> impl Strategy<Value = Vec<(u64, Cost)>> {
     let one =
-        (0u64..60, 1u64..4, 0u64..25).prop_map(|(gap, ops, bytes)| (gap, Cost { ops, bytes }));
+        (0u64..60, 1u64..4, 0u64..25).prop_map(|(gap, ops, bytes)| (gap, Cost::reads(ops, bytes)));
     prop::collection::vec(one, 1..60).prop_map(|gaps| {
         let mut now = 0;
         let after = |(gap, cost)| {
@@ -211,4 +208,17 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn reads_and_writes_may_have_limits_of_their_own() {
+    let limit = |counts| Limit { counts, rate_per_sec: 10, depth: 10 };
+    let limits = vec![limit(Counted::ReadOps), limit(Counted::WriteOps)];
+    let mut provider = Provider::new(&Contract { limits, ..Contract::unlimited() }, Instant::ZERO);
+    for _ in 0..10 {
+        assert!(!provider.admit(Instant::ZERO, Cost::reads(1, 0)).throttled);
+        assert!(!provider.admit(Instant::ZERO, Cost::writes(1, 0)).throttled);
+    }
+    let late = provider.admit(Instant::ZERO, Cost::writes(1, 0)).at;
+    assert_eq!(late.since(Instant::ZERO), Duration::from_millis(100));
 }

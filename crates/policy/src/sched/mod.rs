@@ -145,6 +145,9 @@ pub trait Scheduler: Send {
     /// The burst credits that the budget assumes, as a part of their capacity; `None` without any.
     fn credits(&self) -> Option<f64>;
 
+    /// Assumes this part of the burst credits from now on.
+    fn set_credits(&mut self, part: f64);
+
     /// The most that one request should ask for, so that it never holds up others for long.
     fn largest(&self) -> Cost;
 

@@ -20,14 +20,8 @@ pub struct Pass {
 impl Pass {
     /// No request waits, so the queue needs no bound.
     #[must_use]
-    pub fn new() -> Self {
-        Self { queues: Queues::new(usize::MAX) }
-    }
-}
-
-impl Default for Pass {
-    fn default() -> Self {
-        Self::new()
+    pub fn new(contract: &Contract) -> Self {
+        Self { queues: Queues::new(contract, usize::MAX) }
     }
 }
 
@@ -82,8 +76,10 @@ impl Scheduler for Pass {
         None
     }
 
+    fn set_credits(&mut self, _: f64) {}
+
     fn largest(&self) -> Cost {
-        Cost { ops: u64::MAX, bytes: u64::MAX }
+        Cost::either(u64::MAX, u64::MAX)
     }
 
     fn figures(&self, class: Class) -> Figures {

@@ -102,7 +102,7 @@ impl Policy {
     ) -> Box<dyn Scheduler> {
         let seconds = (contract, share, queue_max, now);
         match self {
-            Self::None => Box::new(Pass::new()),
+            Self::None => Box::new(Pass::new(contract)),
             Self::Stabilizer => Box::new(Seconds::new(Stabilizer, seconds)),
             Self::Static => Box::new(Seconds::new(Static, seconds)),
             Self::Dynamic => Box::new(Seconds::new(Dynamic::new(), seconds)),

@@ -31,6 +31,8 @@ pub(super) struct Queues {
     window: Window,
     /// How many may wait in a class before refusable requests are refused.
     max: usize,
+    /// The terms' [`Contract::op_bytes_max`], by which the waiting requests are priced.
+    op_bytes_max: u64,
     /// Expired requests that are not yet reported.
     expired: VecDeque<Ticket>,
     /// No waiting request has an earlier deadline.
@@ -83,12 +85,12 @@ impl Place {
 impl Waiting {
     /// The rest of the cost.
     pub(super) fn owed(&self) -> Cost {
-        less(self.cost, self.paid)
+        self.cost.less(self.paid)
     }
 }
 
 impl Queues {
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(contract: &Contract, max: usize) -> Self {
         Self {
             lanes: Default::default(),
             waiting: Default::default(),
@@ -96,6 +98,7 @@ impl Queues {
             figures: Default::default(),
             window: Window::default(),
             max,
+            op_bytes_max: contract.op_bytes_max,
             expired: VecDeque::new(),
             deadlines_from: Instant::FAR,
         }
@@ -126,7 +129,7 @@ impl Queues {
         self.deadlines_from = self.deadlines_from.min(deadline);
         queue.push_back(Waiting { ticket, cost, paid: Cost::default(), since: now, deadline });
         let waiting = &mut self.waiting[class.index()];
-        *waiting = sum(*waiting, cost);
+        *waiting = waiting.plus(cost);
         Ok(())
     }
 
@@ -150,7 +153,7 @@ impl Queues {
                     back(index, waiting.paid);
                     self.expired.push_back(waiting.ticket);
                     self.figures[index].expired += 1;
-                    self.waiting[index] = less(self.waiting[index], waiting.cost);
+                    self.waiting[index] = self.waiting[index].less(waiting.cost);
                 }
                 alive
             });
@@ -189,7 +192,7 @@ impl Queues {
 
     /// The summed cost of the waiting requests of all classes down to `class`.
     pub(super) fn waiting_to(&self, class: Class) -> Cost {
-        self.waiting[..=class.index()].iter().fold(Cost::default(), |all, &cost| sum(all, cost))
+        self.waiting[..=class.index()].iter().fold(Cost::default(), |all, &cost| all.plus(cost))
     }
 
     /// The head of a lane.
@@ -209,10 +212,10 @@ impl Queues {
     pub(super) fn grant(&mut self, lane: usize, now: Instant) -> Event {
         let head = self.lanes[lane].pop_front().expect("the lane has a head");
         let index = class_of(lane);
-        self.waiting[index] = less(self.waiting[index], head.cost);
+        self.waiting[index] = self.waiting[index].less(head.cost);
         let figures = &mut self.figures[index];
         figures.granted += 1;
-        figures.spent = sum(figures.spent, head.paid);
+        figures.spent = figures.spent.plus(head.paid);
         figures.waits.record(now.since(head.since));
         self.window.spend(now, head.paid);
         let Waiting { ticket, paid: cost, since, deadline, .. } = head;
@@ -240,9 +243,9 @@ impl Queues {
         self.window.refund(spent);
         let figures = &mut self.figures[index];
         figures.granted -= 1;
-        figures.spent = less(figures.spent, spent);
+        figures.spent = figures.spent.less(spent);
         figures.waits.forget(granted_at.since(since));
-        self.waiting[index] = sum(self.waiting[index], cost);
+        self.waiting[index] = self.waiting[index].plus(cost);
         self.deadlines_from = self.deadlines_from.min(deadline);
         let queue = &mut self.lanes[lane];
         let before = queue.partition_point(|waiting| waiting.ticket < ticket);
@@ -255,7 +258,7 @@ impl Queues {
             if let Ok(place) = queue.binary_search_by_key(&ticket, |waiting| waiting.ticket) {
                 let waiting = queue.remove(place)?;
                 let index = class_of(lane);
-                self.waiting[index] = less(self.waiting[index], waiting.cost);
+                self.waiting[index] = self.waiting[index].less(waiting.cost);
                 self.figures[index].cancelled += 1;
                 return Some((index, waiting.paid));
             }
@@ -267,19 +270,27 @@ impl Queues {
     pub(super) fn refund(&mut self, class: Class, cost: Cost) {
         self.window.refund(cost);
         let figures = &mut self.figures[class.index()];
-        figures.spent = less(figures.spent, cost);
+        figures.spent = figures.spent.less(cost);
     }
 
-    /// Prices all waiting requests by the new terms; `back` takes what they paid beyond the new price.
+    /// Prices all waiting requests by the new terms; `back` takes what they paid beyond the new price. Operations beside
+    /// those of its bytes, as of a journal, stay a part of the price.
     pub(super) fn reprice(&mut self, contract: &Contract, mut back: impl FnMut(usize, Cost)) {
+        if contract.op_bytes_max == self.op_bytes_max {
+            return;
+        }
+        let old = Contract { op_bytes_max: self.op_bytes_max, ..contract.clone() };
+        self.op_bytes_max = contract.op_bytes_max;
         self.waiting = Default::default();
         for (lane, queue) in self.lanes.iter_mut().enumerate() {
             let index = class_of(lane);
             for waiting in queue {
-                waiting.cost = contract.cost(waiting.cost.bytes);
-                self.waiting[index] = sum(self.waiting[index], waiting.cost);
-                back(index, less(waiting.paid, waiting.cost));
-                waiting.paid = least(waiting.paid, waiting.cost);
+                let by =
+                    |terms: &Contract| terms.cost(waiting.cost.direction(), waiting.cost.bytes);
+                waiting.cost = by(contract).plus(waiting.cost.less(by(&old)));
+                self.waiting[index] = self.waiting[index].plus(waiting.cost);
+                back(index, waiting.paid.less(waiting.cost));
+                waiting.paid = waiting.paid.least(waiting.cost);
             }
         }
     }
@@ -307,16 +318,4 @@ impl Queues {
 /// The class of a lane.
 pub(super) const fn class_of(lane: usize) -> usize {
     if lane == RAISED { FOREGROUND } else { lane }
-}
-
-pub(super) fn sum(a: Cost, b: Cost) -> Cost {
-    Cost { ops: a.ops + b.ops, bytes: a.bytes + b.bytes }
-}
-
-pub(super) fn less(a: Cost, b: Cost) -> Cost {
-    Cost { ops: a.ops.saturating_sub(b.ops), bytes: a.bytes.saturating_sub(b.bytes) }
-}
-
-pub(super) fn least(a: Cost, b: Cost) -> Cost {
-    Cost { ops: a.ops.min(b.ops), bytes: a.bytes.min(b.bytes) }
 }

@@ -1,13 +1,14 @@
 //! Classes in strict order, first come first served within a class.
 //!
-//! Only the head of the most urgent waiting class is considered. It reserves tokens as they come: no later or less
+//! Only the head of the most urgent waiting class is considered; where a contract counts reads and writes apart, one of
+//! either kind. It reserves tokens as they come: no later or less
 //! urgent request goes ahead because it is smaller, so a large one cannot starve within its class. A less urgent class
 //! starves while more urgent ones use up the contract; [`Tags`](super::Tags) gives each class a share instead.
 
-use super::queues::{Queues, least, sum};
+use super::queues::Queues;
 use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
-use crate::contract::{Contract, Cost};
+use crate::contract::{Contract, Cost, Direction};
 use crate::purpose::Class;
 use crate::time::Instant;
 
@@ -29,29 +30,43 @@ impl Strict {
     pub fn new(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
         Self {
             budget: Budget::new(contract, share, now),
-            queues: Queues::new(queue_max),
+            queues: Queues::new(contract, queue_max),
             head_at: None,
         }
     }
 
-    /// Grants the head, or sets the time at which it can go.
+    /// Grants a head, or sets the time at which one can go.
     fn grant(&mut self, now: Instant) -> Option<Event> {
         self.head_at = None;
-        let Some(index) = self.queues.first() else {
+        let Some(first) = self.queues.first() else {
             self.queues.rest();
             return None;
         };
+        if !self.budget.counts_apart() {
+            return self.grant_head(first, now);
+        }
+        // Neither waits for tokens of the other.
+        [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
+            let moves = |&index: &usize| {
+                self.queues.head(index).is_some_and(|head| head.cost.direction() == direction)
+            };
+            let index = (first..Class::ALL.len()).find(moves)?;
+            self.grant_head(index, now)
+        })
+    }
+
+    fn grant_head(&mut self, index: usize, now: Instant) -> Option<Event> {
         let head = self.queues.head_mut(index)?;
         loop {
             // Only a request that was split under earlier, larger terms can cost more than the budget holds; it pays in
             // parts, as tokens come.
             let owed = head.owed();
-            let part = least(owed, self.budget.largest());
+            let part = owed.least(self.budget.largest());
             if let Admission::At(at) = self.budget.admit(now, part) {
-                self.head_at = Some(at);
+                self.head_at = Some(self.head_at.map_or(at, |other| other.min(at)));
                 return None;
             }
-            head.paid = sum(head.paid, part);
+            head.paid = head.paid.plus(part);
             if part == owed {
                 return Some(self.queues.grant(index, now));
             }
@@ -112,6 +127,10 @@ impl Scheduler for Strict {
 
     fn credits(&self) -> Option<f64> {
         self.budget.credits()
+    }
+
+    fn set_credits(&mut self, part: f64) {
+        self.budget.set_credits(part);
     }
 
     fn largest(&self) -> Cost {

@@ -33,6 +33,9 @@
 //! tokens that a more urgent one could use. The exception is a request that was split under earlier, larger terms and
 //! costs more than the budget ever holds: it pays in parts.
 //!
+//! Under a contract that counts reads and writes apart, a head that waits for one of them delays no class whose head is the
+//! other. Within a class requests go in order.
+//!
 //! No class starves: its head goes at the latest after [`Tags::patience`].
 //!
 //! Users go in order of arrival, each as soon as there is a token, which keeps the longest wait short.
@@ -43,10 +46,10 @@ mod pauses;
 use std::time::Duration;
 
 use self::pauses::Pauses;
-use super::queues::{Queues, RAISED, class_of, least, sum};
+use super::queues::{Queues, RAISED, class_of};
 use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
-use crate::contract::{Contract, Cost};
+use crate::contract::{Contract, Cost, Counted, Direction};
 use crate::purpose::Class;
 use crate::time::Instant;
 
@@ -136,7 +139,7 @@ impl Tags {
             rights,
             pace: Pace::of(&rights, &budget),
             budget,
-            queues: Queues::new(queue_max),
+            queues: Queues::new(contract, queue_max),
             owed_from: [now; CLASSES],
             demand: Demand::default(),
             pauses: None,
@@ -151,7 +154,7 @@ impl Tags {
     pub fn for_p99(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
         let mut tags = Self::new(contract, share, queue_max, now);
         tags.queues.keep_raised_apart();
-        tags.pauses = Some(Pauses::new(1.0 - 0.99, tags.pace.op_nanos));
+        tags.pauses = Some(Pauses::new(1.0 - 0.99, tags.pace.nanos(Cost::either(1, 0))));
         tags
     }
 
@@ -209,11 +212,25 @@ impl Tags {
             self.queues.rest();
             return None;
         };
+        if !self.budget.counts_apart() {
+            return self.grant_of(None, first, now);
+        }
+        // Neither waits for tokens of the other, behind whatever class.
+        let directions = [Direction::Read, Direction::Write].into_iter();
+        directions.map(|of| self.grant_of(Some(of), first, now)).find_map(|granted| granted)
+    }
+
+    /// A grant to a head that moves its bytes `only` one way, or any.
+    fn grant_of(&mut self, only: Option<Direction>, first: usize, now: Instant) -> Option<Event> {
         let mut spare = None;
         let pause = self.paused_until(now);
         let saved_until = self.pauses.as_ref().map_or(Instant::ZERO, Pauses::saves_until);
         for index in first..CLASSES {
             let lane = self.lane(index, pause);
+            let direction = self.queues.head(lane).map(|head| head.cost.direction());
+            if only.is_some() && direction != only {
+                continue;
+            }
             if let (FOREGROUND, Some(until)) = (index, pause) {
                 self.wake_at(until);
                 if lane == FOREGROUND {
@@ -266,7 +283,7 @@ impl Tags {
                 pauses.went(nanos);
             } else {
                 let queued = self.queues.queued(lane);
-                let full_in = self.budget.full_in(least(head.owed(), self.budget.largest()), left);
+                let full_in = self.budget.full_in(head.owed().least(self.budget.largest()), left);
                 pauses.pause(now, head.since, queued, nanos, full_in);
             }
         }
@@ -278,12 +295,12 @@ impl Tags {
         let head = self.queues.head_mut(lane)?;
         loop {
             let owed = head.owed();
-            let part = least(owed, self.budget.largest());
+            let part = owed.least(self.budget.largest());
             if let Admission::At(at) = self.budget.admit_above(now, part, left) {
                 self.wake_at(at);
                 return None;
             }
-            head.paid = sum(head.paid, part);
+            head.paid = head.paid.plus(part);
             if part == owed {
                 break;
             }
@@ -301,7 +318,7 @@ impl Tags {
             return threshold;
         }
         let expected = self.demand.expected(now);
-        Cost { ops: threshold.ops.max(expected.ops), bytes: threshold.bytes.max(expected.bytes) }
+        threshold.most(expected)
     }
 }
 
@@ -395,6 +412,10 @@ impl Scheduler for Tags {
         self.budget.credits()
     }
 
+    fn set_credits(&mut self, part: f64) {
+        self.budget.set_credits(part);
+    }
+
     fn largest(&self) -> Cost {
         self.budget.largest()
     }
@@ -438,10 +459,8 @@ fn forgiven(now: Instant) -> Instant {
 /// Times and thresholds that follow from the terms.
 #[derive(Clone, Debug)]
 struct Pace {
-    /// Nanoseconds to earn one operation.
-    op_nanos: f64,
-    /// Nanoseconds to earn one byte.
-    byte_nanos: f64,
+    /// Nanoseconds to earn one token of each kind.
+    token_nanos: [f64; Counted::ALL.len()],
     /// What each class leaves.
     thresholds: [Cost; CLASSES],
     /// What due work leaves.
@@ -456,19 +475,15 @@ impl Pace {
             u64::MAX => 0,
             of => (of as f64 * part) as u64,
         };
-        let leaves =
-            |leaves: f64| Cost { ops: part(holds.ops, leaves), bytes: part(holds.bytes, leaves) };
+        let leaves = |leaves: f64| Cost::each(|counts| part(holds.of(counts), leaves));
         let mut thresholds = rights.map(|rights| leaves(rights.leaves));
         let largest = budget.largest();
-        let most = Cost {
-            ops: largest.ops.saturating_mul(COMMITS_MAX),
-            bytes: largest.bytes.saturating_mul(COMMITS_MAX),
-        };
+        let most = Cost::each(|counts| largest.of(counts).saturating_mul(COMMITS_MAX));
         let foreground = &mut thresholds[FOREGROUND];
-        *foreground = least(*foreground, most);
+        *foreground = foreground.least(most);
         Self {
-            op_nanos: budget.nanos(Cost { ops: 1, bytes: 0 }),
-            byte_nanos: budget.nanos(Cost { ops: 0, bytes: 1 }),
+            token_nanos: Counted::ALL
+                .map(|token| budget.nanos(Cost::each(|counts| u64::from(counts == token)))),
             thresholds,
             kept: leaves(DUE_LEAVES),
         }
@@ -476,7 +491,8 @@ impl Pace {
 
     /// How long it takes to earn `cost`, in nanoseconds.
     fn nanos(&self, cost: Cost) -> f64 {
-        (cost.ops as f64 * self.op_nanos).max(cost.bytes as f64 * self.byte_nanos)
+        let nanos = |counts: Counted| cost.of(counts) as f64 * self.token_nanos[counts.index()];
+        Counted::ALL.into_iter().map(nanos).fold(0.0, f64::max)
     }
 }
 
@@ -494,24 +510,21 @@ struct Demand {
 impl Demand {
     fn add(&mut self, cost: Cost, now: Instant) {
         self.roll(now);
-        self.current = sum(self.current, cost);
+        self.current = self.current.plus(cost);
     }
 
     /// The expected demand of the next tenth of a second: the mean, or that of the current tenth if it is higher.
     fn expected(&mut self, now: Instant) -> Cost {
         self.roll(now);
-        Cost {
-            ops: self.mean.ops.max(self.current.ops),
-            bytes: self.mean.bytes.max(self.current.bytes),
-        }
+        self.mean.most(self.current)
     }
 
     fn roll(&mut self, now: Instant) {
         let tenth = now.as_nanos() / DEMAND_NANOS;
         // After that many halvings any mean is 0.
         for _ in 0..tenth.saturating_sub(self.tenth).min(u64::from(u64::BITS)) {
-            let both = sum(self.mean, self.current);
-            self.mean = Cost { ops: both.ops / 2, bytes: both.bytes / 2 };
+            let both = self.mean.plus(self.current);
+            self.mean = Cost::each(|counts| both.of(counts) / 2);
             self.current = Cost::default();
         }
         self.tenth = self.tenth.max(tenth);

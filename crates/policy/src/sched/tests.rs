@@ -29,7 +29,7 @@ pub(super) fn millis(millis: u64) -> Instant {
 }
 
 pub(super) fn request(class: Class, ops: u64) -> Request {
-    let cost = Cost { ops, bytes: ops * 256 * KIB };
+    let cost = Cost::reads(ops, ops * 256 * KIB);
     Request { class, cost, deadline: None, refusable: false, of_user: true }
 }
 
@@ -160,7 +160,7 @@ impl Driver {
     }
 
     fn give_back(&mut self, class: Class, cost: Cost) {
-        self.spent[class.index()] = queues::less(self.spent[class.index()], cost);
+        self.spent[class.index()] = self.spent[class.index()].less(cost);
     }
 
     fn submit(&mut self, request: Request) {
@@ -197,7 +197,7 @@ impl Driver {
                     other.class == class && (!apart || other.of_user == request.of_user)
                 });
                 assert!(others.all(|(other, _)| ticket < *other), "first come first served");
-                self.spent[class.index()] = queues::sum(self.spent[class.index()], cost);
+                self.spent[class.index()] = self.spent[class.index()].plus(cost);
                 self.granted.push((request, grant));
             }
             Event::Expired { ticket } => {

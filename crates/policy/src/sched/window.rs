@@ -1,6 +1,6 @@
 //! Spending over the last second: a volume's load against its line.
 
-use crate::contract::{Contract, Cost, Counted};
+use crate::contract::{Contract, Cost};
 use crate::time::{Instant, NANOS_PER_SEC};
 
 /// Tenths of a second that make the second.
@@ -26,9 +26,7 @@ impl Window {
             let Some(tenth) = now.checked_sub(age) else { break };
             let known = tenth <= self.tenth && self.tenth - tenth < SLOTS as u64;
             if known {
-                let slot = self.slots[Self::slot(tenth)];
-                sum.ops += slot.ops;
-                sum.bytes += slot.bytes;
+                sum = sum.plus(self.slots[Self::slot(tenth)]);
             }
         }
         sum
@@ -39,28 +37,21 @@ impl Window {
     #[must_use]
     pub fn used(&self, contract: &Contract, now: Instant) -> f64 {
         let spent = self.last_second(now);
-        let used = contract.limits.iter().map(|limit| {
-            let spent = match limit.counts {
-                Counted::Ops => spent.ops,
-                Counted::Bytes => spent.bytes,
-            };
-            spent as f64 / limit.rate_per_sec as f64
-        });
+        let limits = contract.limits.iter();
+        let used = limits.map(|limit| spent.of(limit.counts) as f64 / limit.rate_per_sec as f64);
         used.fold(0.0, f64::max)
     }
 
     pub(super) fn spend(&mut self, now: Instant, cost: Cost) {
         self.turn_to(Self::tenth(now));
         let slot = &mut self.slots[Self::slot(self.tenth)];
-        slot.ops += cost.ops;
-        slot.bytes += cost.bytes;
+        *slot = slot.plus(cost);
     }
 
     /// Returns spending, as far as the current tenth has any.
     pub(super) fn refund(&mut self, cost: Cost) {
         let slot = &mut self.slots[Self::slot(self.tenth)];
-        slot.ops = slot.ops.saturating_sub(cost.ops);
-        slot.bytes = slot.bytes.saturating_sub(cost.bytes);
+        *slot = slot.less(cost);
     }
 
     fn turn_to(&mut self, tenth: u64) {
@@ -88,9 +79,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::Limit;
+    use crate::contract::{Counted, Limit};
 
-    const ONE: Cost = Cost { ops: 1, bytes: 4096 };
+    const ONE: Cost = Cost::reads(1, 4096);
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(millis)
@@ -126,7 +117,7 @@ mod tests {
             let mut all = Vec::new();
             for (step, ops) in steps {
                 now += step;
-                window.spend(at(now), Cost { ops, bytes: 0 });
+                window.spend(at(now), Cost::reads(ops, 0));
                 all.push((now / 100, ops));
                 let recent = all.iter().filter(|(tenth, _)| {
                     *tenth < now / 100 && *tenth + 10 >= now / 100

@@ -106,6 +106,11 @@ fn volumes(page: &mut Page, volumes: &[Volume]) {
     of.gauge("volume_credits", "Burst credits left, 0 to 1", |v| v.credits);
     of.counter("volume_ops", "Operations that the gate admitted, in tokens", |v| v.ops);
     of.counter("volume_bytes", "Bytes that the gate admitted", |v| v.bytes);
+    of.gauge(
+        "volume_journal_ops",
+        "Operations charged for the file system's journal at each sync of a changed length",
+        |v| v.journal_ops,
+    );
     of.counter(
         "volume_kernel_ops",
         "Reads and writes of all programs that the kernel counted on the volume's device",

@@ -67,6 +67,7 @@ pub use self::block_device::BlockDevice;
 use self::file::{File, Handle};
 use self::lock::Lock;
 use self::names::Names;
+pub use self::probe::SyncCost;
 use self::sys::Call;
 use self::verdict::Verdict;
 use crate::health::Health;
@@ -171,12 +172,12 @@ impl Dir {
         self.0.direct
     }
 
-    /// The writes that the file system adds to each synced append, for its journal: measured with three appends, on the
-    /// block device's counters. 0 where the kernel shows none or the appends fail. It blocks for some I/O.
+    /// What a synced append costs: measured with some of a file of their own, and by the block device's counters. Nothing
+    /// is known where the appends fail, as on a full volume. It blocks for some I/O.
     #[must_use]
-    pub fn journal_ops(&self) -> u64 {
+    pub fn sync_cost(&self) -> SyncCost {
         let device = BlockDevice::of(&self.0.path);
-        device.and_then(|device| probe::journal_ops(&self.0.root, &device).ok()).unwrap_or_default()
+        probe::sync_cost(&self.0.root, device.as_ref()).unwrap_or_default()
     }
 
     /// Writes, syncs and reads back a file. If that works, a volume whose sync had failed takes new

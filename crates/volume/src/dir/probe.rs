@@ -1,7 +1,8 @@
-//! Tries out whether a file system takes direct I/O, whether its device works, and what its journal writes.
+//! Tries out whether a file system takes direct I/O, whether its device works, and what a sync costs.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::Errno;
@@ -9,23 +10,34 @@ use rustix::io::Errno;
 use super::block_device::BlockDevice;
 use super::lock::LOCK;
 use super::{FILE_FLAGS, FILE_MODE, sys};
+use crate::IoBufMut;
 use crate::buf::PAGE;
-use crate::{IoBufMut, Result};
 
 const PROBE: &str = "plimsoll.probe";
 
-/// Appends to measure the journal by: the least of them counts, since others use the device too.
-const APPENDS: u64 = 3;
-/// More writes than this at each append are those of other programs.
+/// As many appends in a row that make the same number of writes were not disturbed by other programs.
+const AGREE: usize = 3;
+/// Appends at most.
+const APPENDS_MAX: usize = 15;
+/// Where they never agreed, the least counts, unless it is more than this: then they are the writes of others. ext4 adds
+/// two.
 const JOURNAL_MAX: u64 = 4;
 
+/// What the sync of a page costs that was appended to a file.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SyncCost {
+    /// The writes that the file system adds to it, for its journal. `None` where the kernel does not count for the
+    /// directory, or other programs use the device all the time.
+    pub journal_ops: Option<u64>,
+    /// How long the fastest took; `None` where none succeeded.
+    pub takes: Option<Duration>,
+}
+
 /// Whether the file system takes direct I/O, found by trying it.
-pub(super) fn probe_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
+pub(super) fn probe_direct(root: &OwnedFd, path: &Path) -> crate::Result<bool> {
     let failed = |errno| sys::error(path, "ask what file system it is", errno);
-    // These accept the flag and ignore it: they consist of page cache.
-    const TMPFS: u64 = 0x0102_1994;
-    const RAMFS: u64 = 0x8584_58f6;
-    if matches!(fs::fstatfs(root).map_err(failed)?.f_type as u64, TMPFS | RAMFS) {
+    // It accepts the flag and ignores it.
+    if is_memory(root).map_err(failed)? {
         return Ok(false);
     }
     match try_out(root, true) {
@@ -42,6 +54,13 @@ pub(super) fn probe_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
         }
         Err(errno) => Err(sys::error(path, "try direct I/O", errno)),
     }
+}
+
+/// Whether the file system consists of page cache.
+fn is_memory(root: &OwnedFd) -> rustix::io::Result<bool> {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    Ok(matches!(fs::fstatfs(root)?.f_type as u64, TMPFS | RAMFS))
 }
 
 /// Writes a page, syncs it and reads it back.
@@ -67,19 +86,69 @@ pub(super) fn try_reading(root: &OwnedFd) -> rustix::io::Result<()> {
     sys::read_at(&fd, &mut IoBufMut::zeroed(PAGE), 0).map(drop)
 }
 
-/// The writes beside the data that a synced append makes, as the kernel counts them on `device`.
-pub(super) fn journal_ops(root: &OwnedFd, device: &BlockDevice) -> rustix::io::Result<u64> {
+/// Appends pages to a file of its own, and syncs each. `device` is the block device below, if the kernel counts for it.
+pub(super) fn sync_cost(
+    root: &OwnedFd,
+    device: Option<&BlockDevice>,
+) -> rustix::io::Result<SyncCost> {
     let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE, FILE_MODE)?;
     let page = [0xa5; PAGE];
-    let ios = || device.ios().unwrap_or_default();
-    let appended = (0..APPENDS).map(|at| {
-        let before = ios();
-        sys::write_all_at(&fd, &page, at * PAGE as u64)?;
+    let ios = || device.and_then(BlockDevice::ios).unwrap_or_default();
+    let (mut end, mut takes) = (0, Duration::MAX);
+    let measured = settled(|| {
+        let (before, from) = (ios(), Instant::now());
+        sys::write_all_at(&fd, &page, end)?;
         fs::fdatasync(&fd)?;
-        Ok(ios().saturating_sub(before))
+        end += PAGE as u64;
+        takes = takes.min(from.elapsed());
+        Ok(ios().saturating_sub(before).saturating_sub(1))
     });
-    let least = appended.collect::<rustix::io::Result<Vec<_>>>();
     fs::unlinkat(root, PROBE, AtFlags::empty())?;
-    let beside = least?.into_iter().min().unwrap_or_default().saturating_sub(1);
-    Ok(if beside <= JOURNAL_MAX { beside } else { 0 })
+    let counted = measured?;
+    let journal_ops = match device {
+        Some(_) => counted,
+        None => is_memory(root)?.then_some(0),
+    };
+    Ok(SyncCost { journal_ops, takes: Some(takes) })
+}
+
+/// The writes that an append makes beside its data, by the first of them that agree.
+fn settled<E>(mut append: impl FnMut() -> Result<u64, E>) -> Result<Option<u64>, E> {
+    let mut made: Vec<u64> = Vec::new();
+    while made.len() < APPENDS_MAX {
+        made.push(append()?);
+        if let Some([first, others @ ..]) = made.last_chunk::<AGREE>()
+            && others.iter().all(|other| other == first)
+        {
+            return Ok(Some(*first));
+        }
+    }
+    Ok(made.into_iter().min().filter(|&least| least <= JOURNAL_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn settled_by(made: &[u64]) -> (Option<u64>, usize) {
+        let (mut next, mut taken) = (made.iter().copied().cycle(), 0);
+        let Ok(settled) = settled(|| {
+            taken += 1;
+            Ok::<_, Infallible>(next.next().unwrap())
+        });
+        (settled, taken)
+    }
+
+    /// A foreign write in each of three appends counted as the journal's, and more than four as no journal at all.
+    #[test]
+    fn a_disturbed_measurement_goes_on() {
+        assert_eq!(settled_by(&[2, 2, 2]), (Some(2), 3));
+        assert_eq!(settled_by(&[3, 2, 2, 2]), (Some(2), 4), "the first makes the file");
+        assert_eq!(settled_by(&[9, 7, 2, 8, 2, 2, 2]), (Some(2), 7));
+        assert_eq!(settled_by(&[6, 6, 6]), (Some(6), 3), "a journal that writes more");
+        assert_eq!(settled_by(&[3, 5, 2, 9]), (Some(2), APPENDS_MAX));
+        assert_eq!(settled_by(&[50, 61, 47, 52]), (None, APPENDS_MAX), "nobody knows");
+    }
 }

@@ -12,8 +12,9 @@
 //!   unsynced than a budget can pay for at once syncs first: the kernel never has more to write back than was, or can
 //!   be, charged.
 //! - Creating, opening, removing, listing, cutting: free.
-//! - The file system's journal: where [`Gate::set_journal_ops`] was told that there is one, each sync after a write is
-//!   charged for its writes too, at a table in the class of the sync.
+//! - The file system's journal: where [`Gate::set_journal_ops`] was told that there is one, each sync after a change of
+//!   the object's length is charged for its writes too, at a table in the class of the sync. Bytes written over others
+//!   change nothing that the journal holds, so their sync adds nothing. A hole that is filled below the end would.
 //!
 //! This file is a shell: policy is in [`policy::sched`]. A request that need not wait takes one lock and no allocation
 //! beyond its future. For waiting requests the gate sets an alarm on the [`Clock`], with itself as the waker. The alarm
@@ -32,7 +33,7 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
-use policy::estimate::{Finding, Learned};
+use policy::estimate::{Finding, IoKind, Learned};
 use policy::latency::Times;
 use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
@@ -53,8 +54,17 @@ const PIECES_IN_FLIGHT: usize = 8;
 pub struct Gate<V> {
     inner: V,
     admission: Arc<AdmissionQueue>,
-    /// The unsynced bytes of each log, as long as it has its name.
-    logs: Mutex<HashMap<Name, Arc<Mutex<usize>>>>,
+    /// What each log owes, as long as it has its name.
+    logs: Mutex<HashMap<Name, Arc<Mutex<Unsynced>>>>,
+}
+
+/// What happened to a log since it was last synced.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Unsynced {
+    /// The bytes that were written.
+    bytes: usize,
+    /// Whether its length changed, which the file system's journal records.
+    is_resized: bool,
 }
 
 /// The figures of a gate.
@@ -68,12 +78,14 @@ pub struct Meter {
     pub rho: f64,
     /// The part of a second's tokens that is saved up at most, now: less while bursts make the volume slow.
     pub beta: f64,
-    /// The part of its contract that the volume was found to give; `None` while it seems to give all.
+    /// The part of what was bought that the volume was found to give; `None` while it seems to give all.
     pub available: Option<f64>,
     /// Why `rho` and `beta` are what they are; `None` while the gate does not adapt.
     pub finding: Option<Finding>,
     /// The burst credits that the gate assumes, as a part of their capacity; `None` if the contract has none.
     pub credits: Option<f64>,
+    /// The writes that are charged for the file system's journal at each sync of a changed length.
+    pub journal_ops: u64,
     /// What happened in each class, indexed as [`Class::ALL`].
     pub classes: [Figures; Class::ALL.len()],
     /// What copies took of the users' classes: those for relief and rebuilds run there.
@@ -102,10 +114,7 @@ impl Meter {
     /// a real one also has what the file system writes for itself.
     #[must_use]
     pub fn spent(&self) -> Cost {
-        self.classes.iter().fold(Cost::default(), |sum, class| Cost {
-            ops: sum.ops + class.spent.ops,
-            bytes: sum.bytes + class.spent.bytes,
-        })
+        self.classes.iter().fold(Cost::default(), |sum, class| sum.plus(class.spent))
     }
 }
 
@@ -135,9 +144,27 @@ impl<V: Volume> Gate<V> {
         &self.inner
     }
 
-    /// Uses new terms from now on, also for waiting requests. No token is lost or given.
+    /// Uses new terms from now on, also for waiting requests: the volume is bought with other ones. No token is lost or
+    /// given. What was [learned](Gate::learned) stays only if the terms are the same.
     pub fn set_contract(&self, contract: &Contract) {
-        self.admission.set_contract(contract);
+        self.set_contract_at_most(contract, contract);
+    }
+
+    /// The same, but uses only `most` of `contract`.
+    pub fn set_contract_at_most(&self, contract: &Contract, most: &Contract) {
+        self.admission.set_contract(Some(contract), most);
+    }
+
+    /// Uses only `most` of what was bought from now on, also for waiting requests. No token is lost or given, and what
+    /// was learned stays.
+    pub fn set_at_most(&self, most: &Contract) {
+        self.admission.set_contract(None, most);
+    }
+
+    /// What the volume was bought with. The terms in force may be less: [`Meter::contract`].
+    #[must_use]
+    pub fn bought(&self) -> Contract {
+        self.admission.bought()
     }
 
     /// Uses another share of the terms from now on. Saved tokens stay, up to what the new share can save up.
@@ -166,8 +193,14 @@ impl<V: Volume> Gate<V> {
         self.admission.resume(learned);
     }
 
-    /// The writes that the file system adds to each sync of grown data, for its journal: 2 on ext4. They are charged from
-    /// now on. 0 at first.
+    /// An I/O of this kind was seen to take so long while nothing else was asked of the volume: the measure until the
+    /// gate, if it [adapts](Gate::set_adapt), knows better.
+    pub fn resume_usual(&self, kind: IoKind, time: Duration) {
+        self.admission.resume_usual(kind, time);
+    }
+
+    /// The writes that the file system adds, for its journal, to each sync of an object whose length changed: 2 on ext4.
+    /// They are charged from now on. 0 at first.
     pub fn set_journal_ops(&self, ops: u64) {
         self.admission.set_journal_ops(ops);
     }
@@ -187,7 +220,7 @@ impl<V: Volume> Gate<V> {
         let unsynced =
             name.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
         let admission = Arc::clone(&self.admission);
-        Arc::new(GatedObject { inner, admission, unsynced, is_written: AtomicBool::new(false) })
+        Arc::new(GatedObject { inner, admission, unsynced, is_resized: AtomicBool::new(false) })
     }
 }
 
@@ -241,11 +274,11 @@ impl<V: Volume> Volume for Gate<V> {
 struct GatedObject {
     inner: Arc<dyn Object>,
     admission: Arc<AdmissionQueue>,
-    /// Of a log: the bytes written since its last sync, shared by all its handles. The gate calls the layer below under
-    /// this lock, so that the layer finds as many unsynced bytes as this says; it awaits the call without the lock.
-    unsynced: Option<Arc<Mutex<usize>>>,
-    /// Of any other object: whether it was written through this handle since it was last synced.
-    is_written: AtomicBool,
+    /// Of a log: what it owes, shared by all its handles. The gate calls the layer below under this lock, so that the
+    /// layer finds as many unsynced bytes as this says; it awaits the call without the lock.
+    unsynced: Option<Arc<Mutex<Unsynced>>>,
+    /// Of any other object: whether its length was changed through this handle since it was last synced.
+    is_resized: AtomicBool,
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -263,7 +296,9 @@ impl Object for GatedObject {
         if let Some(unsynced) = &self.unsynced {
             return Box::pin(self.append(unsynced, offset, data, io));
         }
-        self.is_written.store(true, Ordering::Relaxed);
+        if self.grows(offset, data.len()) {
+            self.is_resized.store(true, Ordering::Relaxed);
+        }
         let piece_len = self.admission.piece_len();
         if data.len() <= piece_len {
             Box::pin(self.write_piece(offset, data, io))
@@ -288,7 +323,7 @@ impl Object for GatedObject {
         };
         for piece in pieces(data.len(), self.admission.unsynced_max()) {
             let start = offset + piece.start as u64;
-            let _counted = block_on(self.count(unsynced, piece.len(), io))?;
+            let _counted = block_on(self.count(unsynced, start, piece.len(), io))?;
             self.inner.blocking_write_at(start, &data[piece], io)?;
         }
         Ok(())
@@ -297,6 +332,12 @@ impl Object for GatedObject {
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             self.admission.check_open()?;
+            if len != self.inner.len() {
+                match &self.unsynced {
+                    Some(unsynced) => unsynced.lock().is_resized = true,
+                    None => self.is_resized.store(true, Ordering::Relaxed),
+                }
+            }
             self.inner.set_len(len).await
         })
     }
@@ -320,7 +361,7 @@ impl Object for GatedObject {
             self.admission.check_open()?;
             match &self.unsynced {
                 None => {
-                    if self.is_written.swap(false, Ordering::Relaxed) {
+                    if self.is_resized.swap(false, Ordering::Relaxed) {
                         self.admission.pass_journal(io).await?;
                     }
                     self.inner.sync(io).await
@@ -338,6 +379,11 @@ impl Object for GatedObject {
 }
 
 impl GatedObject {
+    /// Whether a write of `len` bytes at `offset` makes the object longer.
+    fn grows(&self, offset: u64, len: usize) -> bool {
+        offset.saturating_add(len as u64) > self.inner.len()
+    }
+
     async fn read_piece(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
         let passed = self.admission.pass(RequestContext::read(io), into.len()).await?;
         let read = self.inner.read_at(offset, into, io).await;
@@ -399,7 +445,7 @@ impl GatedObject {
 
     async fn append(
         &self,
-        unsynced: &Mutex<usize>,
+        unsynced: &Mutex<Unsynced>,
         offset: u64,
         data: IoBuf,
         io: Io,
@@ -407,7 +453,7 @@ impl GatedObject {
         for piece in pieces(data.len(), self.admission.unsynced_max()) {
             let start = offset + piece.start as u64;
             let write = {
-                let _counted = self.count(unsynced, piece.len(), io).await?;
+                let _counted = self.count(unsynced, start, piece.len(), io).await?;
                 self.inner.write_at(start, data.slice(piece), io)
             };
             write.await?;
@@ -415,20 +461,23 @@ impl GatedObject {
         Ok(())
     }
 
-    /// Counts `len` more bytes as unsynced, and syncs first if the sum exceeds the limit. The caller makes the write
-    /// before it drops the guard.
+    /// Counts `len` more bytes at `offset` as unsynced, and syncs first if the sum exceeds the limit. The caller makes the
+    /// write before it drops the guard.
     async fn count<'a>(
         &self,
-        unsynced: &'a Mutex<usize>,
+        unsynced: &'a Mutex<Unsynced>,
+        offset: u64,
         len: usize,
         io: Io,
-    ) -> Result<MutexGuard<'a, usize>> {
+    ) -> Result<MutexGuard<'a, Unsynced>> {
         loop {
             self.admission.check_open()?;
             {
                 let mut counted = unsynced.lock();
-                if *counted == 0 || *counted + len <= self.admission.unsynced_max() {
-                    *counted += len;
+                let bytes = counted.bytes;
+                if bytes == 0 || bytes + len <= self.admission.unsynced_max() {
+                    counted.bytes += len;
+                    counted.is_resized |= self.grows(offset, len);
                     return Ok(counted);
                 }
             }
@@ -443,7 +492,7 @@ impl GatedObject {
     /// request of its class overtakes it, and it waits only until the tokens for the new bytes are earned. That is
     /// bounded: a log with more unsynced than a budget can pay for at once takes no writes. The sync holds no tokens
     /// while it waits: old tokens spent beside newly earned ones could exceed what the provider has.
-    async fn sync_log(&self, unsynced: &Mutex<usize>, io: Io) -> Result<()> {
+    async fn sync_log(&self, unsynced: &Mutex<Unsynced>, io: Io) -> Result<()> {
         let mut paid = None;
         loop {
             match self.try_sync_log(unsynced, io, paid)? {
@@ -454,7 +503,7 @@ impl GatedObject {
                     }
                     return synced;
                 }
-                Attempt::Waits(bytes, passing) => paid = Some((bytes, passing.await?)),
+                Attempt::Waits(owed, passing) => paid = Some((owed, passing.await?)),
             }
         }
     }
@@ -463,15 +512,16 @@ impl GatedObject {
     /// write comes between the payment and the sync: the lock keeps it out.
     fn try_sync_log(
         &self,
-        unsynced: &Mutex<usize>,
+        unsynced: &Mutex<Unsynced>,
         io: Io,
-        paid: Option<(usize, Passed)>,
+        paid: Option<(Unsynced, Passed)>,
     ) -> Result<Attempt<'_>> {
         let mut unsynced = unsynced.lock();
         let (covered, before) = paid.unzip();
         let owed = *unsynced;
+        let is_due = owed.bytes > 0 || (owed.is_resized && self.admission.has_journal());
         // Tasks may be woken only without the lock.
-        let (passed, polled) = if owed == 0 || Some(owed) == covered {
+        let (passed, polled) = if !is_due || Some(owed) == covered {
             (before, None)
         } else {
             match self.admission.try_pass(owed, before)? {
@@ -483,14 +533,14 @@ impl GatedObject {
                 }
             }
         };
-        *unsynced = 0;
+        *unsynced = Unsynced::default();
         let sync = self.inner.sync(io);
         drop(unsynced);
         if let Some(polled) = polled {
             self.admission.follow_up(polled);
         }
         // Another sync covered all of it.
-        if let (0, Some(unused)) = (owed, passed) {
+        if let (false, Some(unused)) = (is_due, passed) {
             self.admission.refund(unused);
             return Ok(Attempt::Made(sync, None));
         }
@@ -502,8 +552,8 @@ impl GatedObject {
 enum Attempt<'a> {
     /// The sync was issued, with its payment.
     Made(Pending<'a, ()>, Option<Passed>),
-    /// It waits to pay for these bytes.
-    Waits(usize, Passing<'a>),
+    /// It waits to pay for this.
+    Waits(Unsynced, Passing<'a>),
 }
 
 /// The ranges of at most `piece_len` bytes that make `len`; one empty range for an empty request.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use policy::contract::{Contract, Cost, Latency, Percentiles};
+use policy::contract::{Contract, Cost, Direction};
 use policy::disk::{Busy, Disk, Runs};
 use policy::latency;
 use policy::provider::Provider;
@@ -178,7 +178,7 @@ impl Device {
     fn request(
         &self,
         extent: &Mutex<Extent>,
-        kind: fn(&Latency) -> &Percentiles,
+        direction: Direction,
         offset: u64,
         len: u64,
     ) -> Instant {
@@ -186,10 +186,15 @@ impl Device {
         let terms = &mut state.terms;
         // Reads the time under the lock, so that the provider's queue sees it grow.
         let now = self.clock.now();
-        let cost = terms.contract.cost(len);
+        let cost = terms.contract.cost(direction, len);
         let admitted = terms.provider.admit(now, cost);
         state.meter.count(now, cost, admitted.at.since(now));
-        let base = kind(&terms.contract.latency).quantile(state.random.random());
+        let latency = &terms.contract.latency;
+        let percentiles = match direction {
+            Direction::Read => &latency.read,
+            Direction::Write => &latency.write,
+        };
+        let base = percentiles.quantile(state.random.random());
         let answered_at = latency::answered_at(now, admitted, base);
         match &mut terms.disk {
             None => answered_at,
@@ -264,7 +269,7 @@ impl Object for Simulated {
     fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
         Box::pin(async move {
             let len = into.len() as u64;
-            let at = self.device.request(&self.extent, |latency| &latency.read, offset, len);
+            let at = self.device.request(&self.extent, Direction::Read, offset, len);
             let read = self.inner.read_at(offset, into, io).await;
             self.device.clock.sleep_until(at).await;
             read
@@ -278,7 +283,7 @@ impl Object for Simulated {
         }
         Box::pin(async move {
             let len = data.len() as u64;
-            let at = self.device.request(&self.extent, |latency| &latency.write, offset, len);
+            let at = self.device.request(&self.extent, Direction::Write, offset, len);
             let written = self.inner.write_at(offset, data, io).await;
             self.device.clock.sleep_until(at).await;
             written
@@ -314,7 +319,7 @@ impl Object for Simulated {
         }
         Box::pin(async move {
             let (start, len) = (dirty.start, dirty.end - dirty.start);
-            let at = self.device.request(&self.extent, |latency| &latency.write, start, len);
+            let at = self.device.request(&self.extent, Direction::Write, start, len);
             let synced = self.inner.sync(io).await;
             self.device.clock.sleep_until(at).await;
             synced

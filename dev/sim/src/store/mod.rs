@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use engine::log::{Durability, Member, Options, Store, StoreId};
 use policy::budget::Share;
-use policy::contract::Cost;
 use policy::merge::Rule;
 use policy::units::{KIB, MIB};
 use rand::RngExt;
@@ -250,8 +249,12 @@ impl Machine {
         for gate in &self.gates {
             let (ours, theirs) = (gate.meter(), gate.inner().meter().total);
             assert_eq!(theirs.throttled, 0, "a provider was overdrawn");
-            let issued = Cost { ops: theirs.ops, bytes: theirs.bytes };
-            assert_eq!(ours.spent(), issued, "tokens spent are not the I/Os issued");
+            let spent = ours.spent();
+            assert_eq!(
+                (spent.ops, spent.bytes),
+                (theirs.ops, theirs.bytes),
+                "tokens spent are not the I/Os issued"
+            );
             assert!(ours.classes.iter().all(|class| class.queued == 0), "a request still waits");
         }
     }

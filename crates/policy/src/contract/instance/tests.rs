@@ -39,6 +39,19 @@ fn what_lasts_is_cut_in_proportion() {
     assert_eq!(cut, [(Some(8000), bytes[0]), (Some(4000), bytes[1])]);
 }
 
+/// A machine counts both together.
+#[test]
+fn reads_and_writes_that_are_counted_apart_count_as_their_sum() {
+    let limit = |counts, rate_per_sec| Limit { counts, rate_per_sec, depth: rate_per_sec };
+    let apart = contract(vec![limit(Counted::ReadOps, 600), limit(Counted::WriteOps, 400)]);
+    let volumes = [apart.clone(), contract(vec![ops(1000, 1000)])];
+    let both = |most| divided(Instance { ops_per_sec: Some(most), bytes_per_sec: None }, &volumes);
+    assert_eq!(both(2000), volumes, "they fit");
+    let cut = both(1000);
+    let with_part = [apart.limits[0], apart.limits[1], ops(500, 500)];
+    assert_eq!((&*cut[0].limits, &*cut[1].limits), (&with_part[..], &[ops(500, 500)][..]));
+}
+
 #[test]
 fn bytes_are_cut_and_operations_stay() {
     let gp3 = sold("gp3", None, Bought::default());

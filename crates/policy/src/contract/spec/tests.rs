@@ -20,6 +20,25 @@ fn two_numbers_are_a_contract() {
 }
 
 #[test]
+fn reads_and_writes_may_be_counted_apart() {
+    let text = "read_iops = { included = 250, depth_s = 0.1 }\nwrite_iops = 300\n\
+                write_mib_per_s = { included = { per_iops = 0.25 } }\nmib_per_s = 125";
+    let limit = |counts, rate_per_sec, depth| Limit { counts, rate_per_sec, depth };
+    let contract = contract(text).expect("it says all that is needed");
+    assert_eq!(
+        contract.limits,
+        [
+            limit(Counted::Bytes, 125 * MIB, 125 * MIB),
+            limit(Counted::ReadOps, 250, 25),
+            limit(Counted::WriteOps, 300, 300),
+            limit(Counted::WriteBytes, 75 * MIB, 75 * MIB),
+        ]
+    );
+    assert_eq!((contract.paid_iops(), contract.paid_bytes_per_sec()), (Some(250), Some(75 * MIB)));
+    assert!(error("read_iops = { included = 5, depth_s = 0.0 }").contains("depth_s"));
+}
+
+#[test]
 fn nothing_at_all_is_unlimited() {
     assert!(contract("").expect("nothing contradicts itself").limits.is_empty());
 }

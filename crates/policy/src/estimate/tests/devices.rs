@@ -75,7 +75,7 @@ fn run(told: &Contract, real: &Contract, noise: Option<(f64, Duration)>, seconds
             let callers = if is_busy { ready } else { ready.min(1) };
             ready -= callers;
             for _ in 0..callers {
-                let cost = Cost { ops: 1, bytes: 4096 };
+                let cost = Cost::reads(1, 4096);
                 let class = Class::Foreground;
                 let request =
                     Request { class, cost, deadline: None, refusable: false, of_user: true };

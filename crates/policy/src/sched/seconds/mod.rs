@@ -32,10 +32,10 @@ pub use fixed::Static;
 pub use stabilizer::Stabilizer;
 pub use windows::Windows;
 
-use super::queues::{Queues, sum};
+use super::queues::Queues;
 use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, REQUEST_OPS_MAX, Share};
-use crate::contract::{Contract, Cost, Counted};
+use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
 use crate::time::{Instant, NANOS_PER_SEC};
 
@@ -119,7 +119,7 @@ impl<S: Scheme> Seconds<S> {
         let (contract, share, queue_max, now) = terms;
         Self {
             scheme,
-            queues: Queues::new(queue_max),
+            queues: Queues::new(contract, queue_max),
             bytes: Budget::new(&only_bytes(contract), share, now),
             paid: contract.paid_iops(),
             left: [0; GROUPS],
@@ -218,23 +218,23 @@ impl<S: Scheme> Seconds<S> {
         let group = group(Class::ALL[index]);
         let left = &mut self.left[self.scheme.pool(group)];
         let head = self.queues.head_mut(index).expect("a waiting class was chosen");
-        let owed = head.owed().ops;
-        let part = if self.paid.is_some() { owed.min(*left) } else { owed };
-        *left -= part.min(*left);
-        self.taken[group] += part;
-        head.paid.ops += part;
+        let owed = head.owed();
+        let ops = if self.paid.is_some() { owed.ops.min(*left) } else { owed.ops };
+        *left -= ops.min(*left);
+        self.taken[group] += ops;
+        head.paid = head.paid.plus(owed.least(Cost::either(ops, 0)));
     }
 
     fn take_bytes(&mut self, index: usize) -> Admission {
         let head = self.queues.head_mut(index).expect("a waiting class was chosen");
         loop {
-            let owed = head.owed().bytes;
-            let part = owed.min(self.bytes.largest().bytes);
-            let admission = self.bytes.admit(self.now, Cost { ops: 0, bytes: part });
+            let owed = head.owed().only_bytes();
+            let part = owed.least(self.bytes.largest());
+            let admission = self.bytes.admit(self.now, part);
             if admission != Admission::Now {
                 return admission;
             }
-            head.paid.bytes += part;
+            head.paid = head.paid.plus(part);
             if part == owed {
                 return Admission::Now;
             }
@@ -247,7 +247,7 @@ impl<S: Scheme> Seconds<S> {
         let ops = cost.ops.min(self.taken[group]);
         self.taken[group] -= ops;
         self.left[pool] = (self.left[pool] + ops).min(self.dealt[pool]);
-        self.bytes.refund(Cost { ops: 0, bytes: cost.bytes });
+        self.bytes.refund(cost.only_bytes());
     }
 }
 
@@ -272,12 +272,12 @@ impl<S: Scheme> Scheduler for Seconds<S> {
     /// In whole seconds, if each deals out as much as this one.
     fn expected(&self, cost: Cost, now: Instant) -> Option<Instant> {
         let before = self.queues.waiting_to(Class::Urgent);
-        let bytes = |of: Cost| Cost { ops: 0, ..of };
-        let paid_at = self.bytes.expected(bytes(before), bytes(cost), Cost::default());
+        let (bytes_before, bytes) = (before.only_bytes(), cost.only_bytes());
+        let paid_at = self.bytes.expected(bytes_before, bytes, Cost::default());
         let pool = self.scheme.pool(group(Class::Foreground));
         let second = now.as_nanos() / NANOS_PER_SEC;
         let left = if self.second == Some(second) { self.left[pool] } else { self.dealt[pool] };
-        let short = sum(before, cost).ops.saturating_sub(left);
+        let short = before.plus(cost).ops.saturating_sub(left);
         if self.paid.is_none() || short == 0 {
             return paid_at;
         }
@@ -302,8 +302,7 @@ impl<S: Scheme> Scheduler for Seconds<S> {
     /// Tokens of a past second are lost, here too.
     fn put_back(&mut self, grant: Grant, cost: Cost, _: Instant) {
         let is_over = self.second != Some(grant.place.granted_at().as_nanos() / NANOS_PER_SEC);
-        let ops = if is_over { 0 } else { grant.cost.ops };
-        let back = Cost { ops, ..grant.cost };
+        let back = if is_over { grant.cost.only_bytes() } else { grant.cost };
         self.back(group(Class::ALL[grant.place.class()]), back);
         self.queues.put_back(grant, cost);
     }
@@ -342,9 +341,13 @@ impl<S: Scheme> Scheduler for Seconds<S> {
         self.bytes.credits()
     }
 
+    fn set_credits(&mut self, part: f64) {
+        self.bytes.set_credits(part);
+    }
+
     fn largest(&self) -> Cost {
         let ops = self.paid.map_or(REQUEST_OPS_MAX, |paid| paid.min(REQUEST_OPS_MAX));
-        Cost { ops, ..self.bytes.largest() }
+        Cost::either(ops, self.bytes.largest().bytes)
     }
 
     fn figures(&self, class: Class) -> Figures {
@@ -359,7 +362,7 @@ impl<S: Scheme> Scheduler for Seconds<S> {
 /// The contract without its limits on operations.
 fn only_bytes(contract: &Contract) -> Contract {
     let mut contract = contract.clone();
-    contract.limits.retain(|limit| limit.counts == Counted::Bytes);
+    contract.limits.retain(|limit| !limit.counts.is_ops());
     contract
 }
 

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::contract::Counted;
 use crate::sched::Policy;
 use crate::sched::tests::{granted, millis, poll_all, request};
 

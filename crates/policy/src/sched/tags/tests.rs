@@ -24,8 +24,8 @@ fn both(iops: u64, mib: u64) -> Contract {
     contract
 }
 
-const PAGE: Cost = Cost { ops: 1, bytes: 4 * KIB };
-const PIECE: Cost = Cost { ops: 1, bytes: 256 * KIB };
+const PAGE: Cost = Cost::reads(1, 4 * KIB);
+const PIECE: Cost = Cost::reads(1, 256 * KIB);
 
 /// A class with a constant backlog of equal requests, with random arrivals at a rate a second, or with callers.
 #[derive(Clone, Copy)]
@@ -354,7 +354,7 @@ fn nobody_needs_tokens_of_an_unlimited_contract() {
 fn the_head_of_a_class_never_waits_longer_than_its_patience() {
     for contract in [ops(30), terms(1000)] {
         for starved in [Class::Urgent, Class::Background, Class::Idle] {
-            let largest = Cost { ops: 8, bytes: 8 * 256 * KIB };
+            let largest = Cost::reads(8, 8 * 256 * KIB);
             let others = Class::ALL.into_iter().filter(|class| *class != starved);
             let mut loads: Vec<_> = others.map(|class| Load::Backlog(class, 16, largest)).collect();
             loads.push(Load::Backlog(starved, 1, largest));
@@ -499,7 +499,7 @@ fn what_is_expected_is_about_what_is_waited() {
 /// put it, so due users took the tokens that it returned.
 #[test]
 fn what_is_put_back_is_not_held_against_its_class() {
-    let largest = Cost { ops: 8, bytes: 8 * 256 * KIB };
+    let largest = Cost::reads(8, 8 * 256 * KIB);
     let mut tags = Tags::new(&ops(100), Share::new(1.0, 0.0).unwrap(), QUEUE_MAX, T0);
     let commit = Request { cost: largest, ..request(Class::Commit, 1) };
     tags.submit(Ticket(1), commit, T0).unwrap();

@@ -7,6 +7,7 @@ use std::path::Path;
 use expect_test::expect_file;
 
 use super::*;
+use crate::contract::Direction;
 
 #[test]
 fn large_requests_reserve() {
@@ -95,7 +96,7 @@ impl Stage {
                 let deadline = rest.iter().find_map(|word| word.strip_prefix("deadline="));
                 let request = Request {
                     class: *Class::ALL.iter().find(|c| c.name() == class).expect("a class"),
-                    cost: Contract::unlimited().cost(parse_size(size)),
+                    cost: Contract::unlimited().cost(Direction::Read, parse_size(size)),
                     deadline: deadline.map(parse_time),
                     refusable: rest.contains(&"refusable"),
                     of_user: !rest.contains(&"raised"),
@@ -111,7 +112,9 @@ impl Stage {
             }
             ["refund", class, size] => {
                 let class = *Class::ALL.iter().find(|c| c.name() == class).expect("a class");
-                stage.scheduler.refund(class, Contract::unlimited().cost(parse_size(size)));
+                stage
+                    .scheduler
+                    .refund(class, Contract::unlimited().cost(Direction::Read, parse_size(size)));
             }
             _ => panic!("what does {words:?} mean?"),
         }

@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::budget::Share;
-use policy::contract::{Contract, Cost};
+use policy::contract::{Contract, Cost, Direction};
 use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Learned, Part, Seen};
 use policy::purpose::{Class, Origin, Pressure};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
-use super::{Answers, CopyLoad, Meter};
+use super::{Answers, CopyLoad, Meter, Unsynced};
 use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, Result};
 
 /// The read of [`AdmissionQueue::expected_wait`]: one operation, of a block as stores read them.
-const USUAL_READ: Cost = Cost { ops: 1, bytes: 4096 };
+const USUAL_READ: Cost = Cost::reads(1, 4096);
 
 /// Grants requests one by one, each charged for its bytes.
 pub(super) struct AdmissionQueue {
@@ -43,6 +43,9 @@ pub(super) struct AdmissionQueue {
 }
 
 struct State {
+    /// What the volume was bought with.
+    bought: Contract,
+    /// The terms in force: no more than that.
     contract: Contract,
     /// The writes that the file system adds to a sync.
     journal_ops: u64,
@@ -96,6 +99,8 @@ pub(super) struct RequestContext {
     of_user: bool,
     /// Whether the file system writes its journal along.
     journals: bool,
+    /// Whether it is the sync of a log.
+    is_sync: bool,
 }
 
 /// A request that may go.
@@ -118,17 +123,20 @@ pub(super) enum Tried<'a> {
 
 impl RequestContext {
     /// The sync of a log. It has no deadline and is never refused.
-    pub(super) const COMMIT: Self = Self {
-        class: Class::Commit,
-        io: None,
-        is_write: true,
-        deadline: None,
-        refusable: false,
-        of_user: true,
-        journals: true,
-    };
+    const fn commit(owed: Unsynced) -> Self {
+        Self {
+            class: Class::Commit,
+            io: None,
+            is_write: true,
+            deadline: None,
+            refusable: false,
+            of_user: true,
+            journals: owed.is_resized,
+            is_sync: true,
+        }
+    }
 
-    /// What the sync of a written object adds to its writes. It has no deadline and is never refused: the data are on
+    /// What the sync of a resized object adds to its writes. It has no deadline and is never refused: the data are on
     /// their way.
     const fn journal(io: Io) -> Self {
         Self { deadline: None, refusable: false, journals: true, ..Self::write(io) }
@@ -143,6 +151,7 @@ impl RequestContext {
             refusable: io.refusable(),
             of_user: matches!(io.origin, Origin::UserRead | Origin::UserWrite),
             journals: false,
+            is_sync: false,
         }
     }
 
@@ -177,6 +186,7 @@ impl AdmissionQueue {
             has_journal: AtomicBool::new(false),
             copies: Mutex::default(),
             state: Mutex::new(State {
+                bought: contract.clone(),
                 contract: contract.clone(),
                 journal_ops: 0,
                 share,
@@ -225,7 +235,7 @@ impl AdmissionQueue {
         Passing { admission: self, context, len, waits: None }
     }
 
-    /// Tries to pass a sync of `len` bytes of a log, and charges them if granted. With `before`, returns that charge in
+    /// Tries to pass a sync of what is `owed` by a log, and charges it if granted. With `before`, returns that charge in
     /// the same step and keeps its place: the request goes before all later ones of its class.
     ///
     /// The caller may hold a lock. It must call [`AdmissionQueue::follow_up`] without it, which wakes other granted
@@ -235,10 +245,10 @@ impl AdmissionQueue {
     /// As for [`AdmissionQueue::pass`]. `before` is refunded in this case, too.
     pub(super) fn try_pass(
         self: &Arc<Self>,
-        len: usize,
+        owed: Unsynced,
         before: Option<Passed>,
     ) -> Result<(Tried<'_>, Polled)> {
-        let mut passing = self.pass(RequestContext::COMMIT, len);
+        let mut passing = self.pass(RequestContext::commit(owed), owed.bytes);
         let (answer, polled) = passing.submit(before, Waker::noop())?;
         let tried = match answer {
             // A commit has no deadline, so it does not expire. No other request's grant is lost here.
@@ -248,12 +258,17 @@ impl AdmissionQueue {
         Ok((tried, polled))
     }
 
-    /// Charges the journal's writes for the sync of a written object that is no log.
+    /// Whether the file system adds writes to a sync.
+    pub(super) fn has_journal(&self) -> bool {
+        self.has_journal.load(Ordering::Relaxed)
+    }
+
+    /// Charges the journal's writes for the sync of a resized object that is no log.
     ///
     /// # Errors
     /// `Fenced` when the gate is closed.
     pub(super) async fn pass_journal(self: &Arc<Self>, io: Io) -> Result<()> {
-        if self.has_journal.load(Ordering::Relaxed) {
+        if self.has_journal() {
             self.pass(RequestContext::journal(io), 0).await?;
         }
         Ok(())
@@ -279,10 +294,7 @@ impl AdmissionQueue {
             }
             self.look_at.store((now + INTERVAL).as_nanos(), Ordering::Relaxed);
             let spent = Class::ALL.iter().map(|&class| state.scheduler.figures(class).spent);
-            let spent = spent.fold(Cost::default(), |sum, spent| Cost {
-                ops: sum.ops + spent.ops,
-                bytes: sum.bytes + spent.bytes,
-            });
+            let spent = spent.fold(Cost::default(), |sum, spent| sum.plus(spent));
             let seen = Seen { answers: self.answers.of_kinds(), spent };
             match estimate.look(now, seen, state.share, state.scheduler.credits()) {
                 None => {}
@@ -325,19 +337,28 @@ impl AdmissionQueue {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    pub(super) fn set_contract(self: &Arc<Self>, contract: &Contract) {
+    /// Uses `most` of what is `bought` from now on; `None` for what was bought before.
+    pub(super) fn set_contract(self: &Arc<Self>, bought: Option<&Contract>, most: &Contract) {
         self.change(|state, now| {
-            state.scheduler.set_contract(contract, now);
-            state.contract = contract.clone();
+            state.scheduler.set_contract(most, now);
+            state.contract = most.clone();
+            let before = state.bought.clone();
+            state.bought = bought.unwrap_or(&before).clone();
             if let Some(estimate) = &mut state.estimate {
-                if estimate.available().is_some() {
+                if state.bought != before && estimate.available().is_some() {
                     state.scheduler.forget_saved(now);
                 }
-                estimate.set_contract(contract, now);
-                state.scheduler.set_share(state.share, contract, now);
+                estimate.set_contract(&state.bought, now);
+                estimate.set_most(most);
+                let lowered = state.share.lowered(estimate.part());
+                state.scheduler.set_share(lowered, most, now);
             }
             self.measure(state);
         });
+    }
+
+    pub(super) fn bought(&self) -> Contract {
+        self.state.lock().bought.clone()
     }
 
     pub(super) fn set_share(self: &Arc<Self>, share: Share) {
@@ -371,7 +392,11 @@ impl AdmissionQueue {
             if adapt == state.estimate.is_some() {
                 return;
             }
-            state.estimate = adapt.then(|| Estimate::new(&state.contract, now));
+            state.estimate = adapt.then(|| {
+                let mut estimate = Estimate::new(&state.bought, now);
+                estimate.set_most(&state.contract);
+                estimate
+            });
             state.scheduler.set_share(state.share, &state.contract, now);
             let look_at = if adapt { (now + INTERVAL).as_nanos() } else { u64::MAX };
             self.look_at.store(look_at, Ordering::Relaxed);
@@ -379,15 +404,24 @@ impl AdmissionQueue {
     }
 
     pub(super) fn learned(&self) -> Option<Learned> {
-        self.state.lock().estimate.as_ref().map(Estimate::learned)
+        let state = self.state.lock();
+        let learned = state.estimate.as_ref()?.learned();
+        Some(Learned { credits: state.scheduler.credits(), ..learned })
     }
 
     pub(super) fn resume(self: &Arc<Self>, learned: &Learned) {
         self.change(|state, now| {
             let Some(estimate) = &mut state.estimate else { return };
             estimate.resume(learned, now);
+            learned.credits.into_iter().for_each(|part| state.scheduler.set_credits(part));
             state.scheduler.set_share(state.share.lowered(estimate.part()), &state.contract, now);
             self.measure(state);
+        });
+    }
+
+    pub(super) fn resume_usual(self: &Arc<Self>, kind: IoKind, time: Duration) {
+        self.change(|state, _| {
+            state.estimate.iter_mut().for_each(|estimate| estimate.resume_usual(kind, time));
         });
     }
 
@@ -404,6 +438,7 @@ impl AdmissionQueue {
             available: state.estimate.as_ref().and_then(Estimate::available),
             finding: state.estimate.as_ref().map(Estimate::finding),
             credits: state.scheduler.credits(),
+            journal_ops: state.journal_ops,
             classes: Class::ALL.map(|class| {
                 let mut figures = state.scheduler.figures(class);
                 figures.cancelled -= state.moved_from[class.index()];
@@ -501,23 +536,22 @@ impl State {
     /// The cost of one sync's journal: pages, or less where a budget never holds them and a page of data.
     fn journal(&self) -> Cost {
         let (page, largest) = (PAGE as u64, self.scheduler.largest());
-        Cost {
-            ops: self.journal_ops.min(largest.ops - 1),
-            bytes: (self.journal_ops * page).min(largest.bytes.saturating_sub(page)),
-        }
+        Cost::writes(
+            self.journal_ops.min(largest.ops - 1),
+            (self.journal_ops * page).min(largest.bytes.saturating_sub(page)),
+        )
     }
 
     fn cost(&self, context: RequestContext, len: usize) -> Cost {
+        let direction = if context.is_write { Direction::Write } else { Direction::Read };
+        let data = self.contract.cost(direction, len as u64);
         if !context.journals {
-            return self.contract.cost(len as u64);
+            return data;
         }
         let journal = self.journal();
         match len {
             0 => journal,
-            len => {
-                let data = self.contract.cost(len as u64);
-                Cost { ops: data.ops + journal.ops, bytes: data.bytes + journal.bytes }
-            }
+            _ => data.plus(journal),
         }
     }
 
@@ -695,7 +729,10 @@ impl Passing<'_> {
     fn outcome(&self, answer: Answer, now: Instant) -> Result<Passed> {
         match answer {
             Answer::Granted(class, grant) => {
-                let kind = IoKind::of(self.context.is_write, self.len);
+                let kind = match self.context.is_sync {
+                    true => IoKind::Sync,
+                    false => IoKind::of(self.context.is_write, self.len),
+                };
                 let origin = self.context.io.map(|io| io.origin);
                 if matches!(origin, Some(Origin::Relief | Origin::Rebuild)) {
                     let mut copies = self.admission.copies.lock();

@@ -12,6 +12,7 @@ use policy::units::KIB;
 use super::*;
 use crate::ErrorKind;
 use crate::conformance::{self, Harness, Work};
+use crate::layer::simulate::Simulate;
 use crate::mem::Mem;
 
 mod adapt;
@@ -366,7 +367,7 @@ fn a_large_request_goes_in_pieces_of_one_operation() {
     assert_eq!(stage.now(), 105 * MS, "all pieces at once");
     let pieces: Vec<_> = stage.device.take().iter().map(|a| (a.offset, a.len)).collect();
     assert_eq!(pieces, [(7, 256 * KIB), (7 + 256 * KIB, 256 * KIB), (7 + 512 * KIB, 100)]);
-    assert_eq!(stage.spent(), Cost { ops: 3, bytes: len });
+    assert_eq!(stage.spent(), Cost::writes(3, len));
 }
 
 #[test]
@@ -412,7 +413,7 @@ fn a_log_pays_when_it_is_synced() {
     }
     assert_eq!((stage.now(), stage.spent().ops), (Duration::ZERO, 0));
     sync();
-    assert_eq!((stage.now(), stage.spent()), (20 * MS, Cost { ops: 2, bytes: 300 * KIB }));
+    assert_eq!((stage.now(), stage.spent()), (20 * MS, Cost::writes(2, 300 * KIB)));
     sync();
     assert_eq!(stage.class(Class::Commit).granted, 1);
 }
@@ -426,7 +427,7 @@ fn a_sync_pays_for_the_journal_of_what_was_written() {
     log.run(log.object.write_at(0, data(KIB), WRITE)).unwrap();
     sync(&log);
     sync(&log);
-    assert_eq!(log.spent(), Cost { ops: 3, bytes: 9 * KIB });
+    assert_eq!(log.spent(), Cost::writes(3, 9 * KIB));
     log.run(log.object.write_at(KIB, data(5 << 20), WRITE)).unwrap();
     let issued = log.device.take();
     let most = issued.iter().map(|a| a.len).max();
@@ -438,7 +439,69 @@ fn a_sync_pays_for_the_journal_of_what_was_written() {
     assert_eq!(table.spent().ops, 1);
     sync(&table);
     sync(&table);
-    assert_eq!(table.spent(), Cost { ops: 3, bytes: 9 * KIB });
+    assert_eq!(table.spent(), Cost::writes(3, 9 * KIB));
+}
+
+/// A block device written in place was charged three operations for each write of one.
+#[test]
+fn a_sync_pays_for_the_journal_only_if_the_length_changed() {
+    for (object, at_write) in [("wal.log", 0), ("data", 1)] {
+        let stage = Stage::with(&contract(100), object, |_| {});
+        stage.gate.set_journal_ops(2);
+        let spent = |act: &dyn Fn()| {
+            let before = stage.spent().ops;
+            act();
+            let written = stage.spent().ops;
+            stage.run(stage.object.sync(WRITE)).unwrap();
+            (written - before, stage.spent().ops - written)
+        };
+        let write = |at: u64| stage.run(stage.object.write_at(at, data(KIB), WRITE)).unwrap();
+        let set_len = |len: u64| stage.run(stage.object.set_len(len)).unwrap();
+        let at_sync = 1 - at_write;
+        assert_eq!(spent(&|| write(0)), (at_write, at_sync + 2), "{object}: longer");
+        assert_eq!(spent(&|| write(0)), (at_write, at_sync), "{object}: in place");
+        assert_eq!(spent(&|| write(1)), (at_write, at_sync + 2), "{object}: by a byte");
+        assert_eq!(spent(&|| set_len(KIB)), (0, 2), "{object}: shorter");
+        assert_eq!(spent(&|| set_len(KIB)), (0, 0), "{object}: as it was");
+        stage.gate.set_journal_ops(0);
+        assert_eq!(spent(&|| set_len(0)), (0, 0), "{object}: without a journal");
+        assert_eq!(stage.gate.meter().journal_ops, 0);
+    }
+}
+
+/// A contract that took the kernel's throttle for one limit left half of a mixed load's operations unused.
+#[test]
+fn reads_and_writes_that_are_counted_apart_use_both_limits() {
+    let limit = |counts| Limit { counts, rate_per_sec: 100, depth: 100 };
+    let limits = vec![limit(Counted::ReadOps), limit(Counted::WriteOps)];
+    let apart = Contract { limits, ..Contract::unlimited() };
+    for policy in [Policy::Strict, Policy::Tags, Policy::TagsP99] {
+        let clock = Clock::simulated();
+        let provider = Arc::new(Simulate::new(Mem::new("m"), &apart, clock.clone(), 7));
+        let (device, share) = (Arc::clone(&provider), Share::default());
+        let gate = Gate::with_policy(device, "vol", &apart, share, policy, clock.clone());
+        let object = clock.run(gate.create(&name("data"), &Intent::DATA)).unwrap();
+        let until = clock.now() + Duration::from_secs(20);
+        let both = (0..8).map(|_| async {
+            let reads = async {
+                while clock.now() < until {
+                    object.read_at(0, page(), READ).await.unwrap();
+                }
+            };
+            let writes = async {
+                while clock.now() < until {
+                    object.write_at(0, data(4096), WRITE).await.unwrap();
+                }
+            };
+            join(reads, writes).await
+        });
+        clock.run(join_all(both));
+        let (spent, seen) = (gate.meter().spent(), provider.meter().total);
+        assert_eq!((seen.throttled, seen.ops), (0, spent.ops));
+        for ops in [spent.read_ops, spent.write_ops] {
+            assert!((1940..=1970).contains(&ops), "{policy:?}: {spent:?}");
+        }
+    }
 }
 
 #[test]
@@ -459,7 +522,7 @@ fn all_handles_of_a_log_owe_together() {
     let other = stage.run(stage.gate.open(&name("wal.log"))).unwrap();
     stage.run(other.sync(WRITE)).unwrap();
     stage.run(stage.object.sync(WRITE)).unwrap();
-    assert_eq!(stage.spent(), Cost { ops: 1, bytes: 10 });
+    assert_eq!(stage.spent(), Cost::writes(1, 10));
 }
 
 #[test]
@@ -469,7 +532,7 @@ fn a_log_never_has_more_unsynced_than_can_be_paid_at_once() {
     let issued: Vec<_> = stage.device.take().iter().map(|a| (a.what, a.len >> 20)).collect();
     assert_eq!(issued, [("write", 2), ("sync", 0), ("write", 2), ("sync", 0), ("write", 1)]);
     stage.run(stage.object.sync(WRITE)).unwrap();
-    assert_eq!(stage.spent(), Cost { ops: 20, bytes: 5 << 20 });
+    assert_eq!(stage.spent(), Cost::writes(20, 5 << 20));
 }
 
 #[test]
@@ -480,7 +543,7 @@ fn a_log_without_limits_is_synced_by_its_writer_alone() {
     }
     stage.run(stage.object.sync(WRITE)).unwrap();
     assert_eq!(stage.device.take().iter().filter(|a| a.what == "sync").count(), 1);
-    assert_eq!(stage.spent(), Cost { ops: 20, bytes: 5 << 20 });
+    assert_eq!(stage.spent(), Cost::writes(20, 5 << 20));
 }
 
 #[test]
@@ -494,7 +557,7 @@ fn what_is_written_while_a_sync_waits_is_paid_along() {
     stage.run(join(stage.object.sync(WRITE), late)).0.unwrap();
     assert_eq!(stage.now(), 20 * MS);
     stage.run(stage.object.sync(WRITE)).unwrap();
-    assert_eq!(stage.spent(), Cost { ops: 2, bytes: 256 * KIB + 1 });
+    assert_eq!(stage.spent(), Cost::writes(2, 256 * KIB + 1));
 }
 
 #[test]
@@ -503,7 +566,7 @@ fn two_syncs_of_a_log_pay_once() {
     stage.run(stage.object.write_at(0, data(10), WRITE)).unwrap();
     let both = stage.run(join(stage.object.sync(WRITE), stage.object.sync(WRITE)));
     both.0.and(both.1).unwrap();
-    assert_eq!(stage.spent(), Cost { ops: 1, bytes: 10 });
+    assert_eq!(stage.spent(), Cost::writes(1, 10));
     assert_eq!(stage.device.take().iter().filter(|a| a.what == "sync").count(), 2);
 }
 
@@ -525,7 +588,7 @@ fn a_sync_that_is_given_up_while_it_waits_for_more_costs_nothing() {
     let start = stage.now();
     stage.run(stage.object.sync(WRITE)).unwrap();
     assert_eq!(stage.now(), start + 5 * MS, "a token and a half were there");
-    assert_eq!(stage.spent(), Cost { ops: 2, bytes: 512 * KIB });
+    assert_eq!(stage.spent(), Cost::writes(2, 512 * KIB));
 }
 
 #[test]

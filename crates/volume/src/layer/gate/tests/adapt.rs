@@ -5,7 +5,6 @@ use policy::contract::{Latency, Percentiles};
 use policy::estimate::Finding;
 
 use super::*;
-use crate::layer::simulate::Simulate;
 
 const IOPS: u64 = 1000;
 
@@ -104,6 +103,54 @@ fn a_provider_that_silently_sells_less_is_measured() {
     let meter = shared.provider.meter();
     assert!(shared.throttled() - before < 20, "{} were late", shared.throttled() - before);
     assert_eq!(meter.total.ops, shared.gate.meter().spent().ops);
+}
+
+/// Each division of a machine's limits among its volumes began the estimate anew.
+#[test]
+fn a_part_of_the_contract_keeps_what_was_learned() {
+    let shared = Shared::new();
+    shared.provider.set_contract(&terms(300));
+    shared.run(60, 0);
+    let (learned, rho) = (shared.gate.learned(), shared.gate.meter().rho);
+    shared.gate.set_at_most(&terms(500));
+    assert_eq!(shared.gate.learned(), learned);
+    let meter = shared.gate.meter();
+    assert_eq!((meter.contract, shared.gate.bought()), (terms(500), terms(IOPS)));
+    assert!((meter.rho - 2.0 * rho).abs() < 1e-3, "{} and {rho}", meter.rho);
+    let before = shared.throttled();
+    shared.run(2, 0);
+    assert!(shared.throttled() - before < 10, "{}", shared.throttled() - before);
+    // A reload without a change changes nothing.
+    shared.gate.set_contract_at_most(&terms(IOPS), &terms(IOPS));
+    assert!((shared.gate.meter().rho - rho).abs() < 0.03);
+}
+
+/// A log's sync was compared with a single write.
+#[test]
+fn syncs_of_logs_are_no_slow_writes() {
+    let latency = Percentiles::constant(400 * Duration::from_micros(1));
+    let latency = Latency { read: latency, write: latency };
+    let stage = Stage::with(&Contract { latency, ..contract(10_000) }, "data", |device| {
+        device.latency = 900 * Duration::from_micros(1);
+    });
+    stage.gate.set_adapt(true);
+    let logs = (0..10).map(|log| {
+        let (stage, name) = (&stage, name(&format!("{log}.log")));
+        async move {
+            let log = stage.gate.create(&name, &Intent::LOG).await.unwrap();
+            for at in 0..10_000 {
+                log.write_at(at, data(1), WRITE).await.unwrap();
+                log.sync(WRITE).await.unwrap();
+            }
+        }
+    });
+    stage.run(join_all(logs));
+    assert!(stage.now() > Duration::from_secs(10));
+    let learned = stage.gate.learned().unwrap();
+    assert_eq!((learned.rate, stage.gate.meter().rho), (1.0, 1.0));
+    assert_ne!(stage.gate.meter().finding, Some(Finding::SlowOtherwise));
+    assert!(learned.usual[IoKind::Sync.index()].is_some());
+    assert_eq!(learned.usual[IoKind::SmallWrite.index()], None);
 }
 
 #[test]

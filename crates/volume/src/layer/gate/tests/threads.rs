@@ -26,7 +26,7 @@ fn with_threads(work: impl Fn(u64, &Gate<Device>, &dyn Object) + Sync) -> (Cost,
 }
 
 fn total(issued: &[Issued]) -> Cost {
-    Cost { ops: issued.len() as u64, bytes: issued.iter().map(|a| a.len).sum() }
+    Cost::reads(issued.len() as u64, issued.iter().map(|a| a.len).sum())
 }
 
 #[test]
