@@ -312,7 +312,7 @@ impl Inner {
 
     /// Writes the next group of the queue, and answers the callers in it.
     pub(super) async fn write_group(&self, writer: &Writer, output: &mut Output) {
-        if std::mem::take(&mut output.writing) {
+        if output.writing {
             // The future that wrote was dropped; this group goes to another file.
             self.abandon(writer, output);
         }

@@ -393,7 +393,7 @@ impl Inner {
             } else {
                 open.cut()
             }
-            self.queue_sealing(member, layout, open);
+            self.queue_sealing(member, layout, open, true);
         }
         for writer in &outputs.writers {
             let mut output = writer.output.lock().await;
@@ -582,7 +582,7 @@ impl Inner {
         let mut output = writer.output.lock().await;
         let is_new = !outputs.writers.iter().any(|known| Arc::ptr_eq(known, &writer));
         if is_new {
-            if std::mem::take(&mut output.writing) {
+            if output.writing {
                 // An earlier merge stopped midway.
                 self.abandon(&writer, &mut output);
             }

@@ -465,8 +465,19 @@ impl Inner {
         }
         report.damage.extend(scanned.damage.iter().copied().map(damaged));
         let layout = header.map_or(Layout::ANY, |header| header.layout);
-        // The last process may have ended before it synced the file.
-        self.sync_object(member, &*handle.object, OPEN).await?;
+        let is_whole = lost_header.is_none() && scanned.damage.is_empty();
+        // The last process may have ended before it synced the file. Damaged bytes get no checksum.
+        let sealed = match is_whole {
+            true => self.seal_object(member, &*handle.object, OPEN).await,
+            false => self.sync_object(member, &*handle.object, OPEN).await,
+        };
+        match sealed {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(file = %handle.what, %error, "the file is not sealed on its volume");
+                self.sync_object(member, &*handle.object, OPEN).await?;
+            }
+            sealed => sealed?,
+        }
         let hint = HintHeader {
             covers: scanned.end.max(HEADER_LEN as u32),
             whole: true,
@@ -476,7 +487,6 @@ impl Inner {
         };
         // A hint would hide the damage from the next reader.
         let mut hint_len = 0;
-        let is_whole = lost_header.is_none() && scanned.damage.is_empty();
         if is_whole && self.find_room_for_hint(member, scanned.entries.len()).await? {
             match self.write_hint(member, &handle, &hint, &scanned.entries).await {
                 Ok(len) => {

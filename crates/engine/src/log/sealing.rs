@@ -1,5 +1,9 @@
-//! Sealing full files: each is synced, given a hint, and handed to the policy to merge. And syncing or sealing
-//! everything.
+//! Sealing full files: each is synced and sealed on its volume, given a hint, and handed to the policy to merge. And
+//! syncing or sealing everything.
+//!
+//! A volume that is a pool keeps the checksum of a sealed object. So it tells later which copy is damaged, and reads none of
+//! it after a crash. A file that was [abandoned](Inner::abandon) while a write was under way is only synced: that
+//! write may still arrive.
 //!
 //! A hint lists the records of a whole, durable file, so that opening the store need not read it. It is written after
 //! the file's own sync; if it is missing or damaged, opening reads the file.
@@ -18,6 +22,7 @@ use super::file::{File, Role};
 use super::format::{self, HintHeader, Layout};
 use super::merge::LOOK;
 use super::state::Phase;
+use super::writeback::Claim;
 use super::writer::{Open, Output, Writer};
 use super::{FileId, Inner};
 
@@ -35,6 +40,8 @@ pub(super) struct Sealing {
     entries: Vec<u8>,
     records: u32,
     covers: u64,
+    /// No write to it is under way any more.
+    is_final: bool,
     is_durable: AtomicBool,
 }
 
@@ -42,21 +49,23 @@ impl Inner {
     /// Queues the full open file for sealing, and waits if the queue is long.
     pub(super) async fn seal_open(&self, writer: &Writer, output: &mut Output) -> Result<()> {
         if let Some(open) = output.open.take() {
-            self.queue_sealing(writer.stream.member, writer.stream.layout, open);
+            self.queue_sealing(writer.stream.member, writer.stream.layout, open, true);
         }
         self.seal_many(writer.stream.member).await
     }
 
-    /// Closes the open file, because the effect of an interrupted call on it is unknown.
+    /// Closes the open file before it is full. If a call on it was interrupted, its effect is unknown.
     pub(super) fn abandon(&self, writer: &Writer, output: &mut Output) {
+        let is_final = !std::mem::take(&mut output.writing);
         if let Some(mut open) = output.open.take() {
             open.cut();
-            self.queue_sealing(writer.stream.member, writer.stream.layout, open);
+            self.queue_sealing(writer.stream.member, writer.stream.layout, open, is_final);
         }
     }
 
-    /// Queues a file for sealing; a file without records is removed instead.
-    pub(super) fn queue_sealing(&self, member: usize, layout: Layout, open: Open) {
+    /// Queues a file for sealing; a file without records is removed instead. `is_final` says that no write to it is
+    /// under way.
+    pub(super) fn queue_sealing(&self, member: usize, layout: Layout, open: Open, is_final: bool) {
         if open.records == 0 {
             self.state().retire(open.file.id);
             self.let_in(member);
@@ -64,6 +73,7 @@ impl Inner {
             self.state().members[member].dirty.full(open.file.id);
             let sealing = Sealing {
                 covers: open.covers(),
+                is_final,
                 is_durable: (open.synced >= open.covers()).into(),
                 file: open.file,
                 layout,
@@ -125,7 +135,7 @@ impl Inner {
 
     async fn seal_one(&self, member: usize, next: Arc<Sealing>) -> Result<()> {
         let id = next.file.id;
-        match self.sync_sealing(member, &next).await {
+        match self.finish_sealing(member, &next).await {
             Ok(()) => {
                 let death = self.state().file_mut(id).death.unwrap_or_default();
                 let hint = HintHeader {
@@ -184,6 +194,40 @@ impl Inner {
         Ok(())
     }
 
+    /// Makes a full file durable, and seals it if it is final. A file that cannot be sealed is as good for the store.
+    async fn finish_sealing(&self, member: usize, sealing: &Sealing) -> Result<()> {
+        let is_durable = sealing.is_durable.load(Ordering::SeqCst);
+        if sealing.is_final {
+            let claim = (!is_durable).then(|| self.claim(member, sealing.file.id, false));
+            match self.seal_object(member, &*sealing.file.object, HINT).await {
+                Ok(()) => {
+                    claim.into_iter().for_each(Claim::end);
+                    sealing.is_durable.store(true, Ordering::SeqCst);
+                    return Ok(());
+                }
+                Err(error) if is_durable || error.kind() == ErrorKind::Corrupt => {
+                    let file = &sealing.file.what;
+                    tracing::warn!(%file, %error, "the file is not sealed on its volume");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.sync_sealing(member, sealing).await
+    }
+
+    /// Seals an object, which makes removals before it durable too.
+    pub(super) async fn seal_object(
+        &self,
+        member: usize,
+        object: &dyn Object,
+        io: Io,
+    ) -> Result<()> {
+        let removals = self.state().members[member].removals;
+        object.seal(io).await?;
+        self.count_sync(member, removals);
+        Ok(())
+    }
+
     /// Syncs the files that wait to be sealed, of a partition or of all. Their hints can wait.
     async fn sync_waiting(&self, member: usize, layout: Option<Layout>) -> Result<()> {
         let is_of = |next: &&Arc<Sealing>| layout.is_none_or(|layout| next.layout == layout);
@@ -198,7 +242,7 @@ impl Inner {
         outcome
     }
 
-    /// Writes and syncs a hint; gives its length.
+    /// Writes and seals a hint; gives its length.
     pub(super) async fn write_hint(
         &self,
         member: usize,
@@ -220,7 +264,7 @@ impl Inner {
         pages.extend_from_slice(&[0; PAGE][..bytes.len().next_multiple_of(PAGE) - bytes.len()]);
         let len = pages.len() as u64;
         let written = match object.write_at(0, pages.freeze(), HINT).await {
-            Ok(()) => self.sync_object(member, &*object, HINT).await,
+            Ok(()) => self.seal_object(member, &*object, HINT).await,
             failed => failed,
         };
         if written.is_err() {
@@ -240,6 +284,12 @@ impl Inner {
     ) -> Result<()> {
         let removals = self.state().members[member].removals;
         object.sync(io).await?;
+        self.count_sync(member, removals);
+        Ok(())
+    }
+
+    /// A sync that began after this many removals succeeded.
+    fn count_sync(&self, member: usize, removals: u64) {
         let mut state = self.state();
         let place = &mut state.members[member];
         place.counts.syncs += 1;
@@ -248,7 +298,6 @@ impl Inner {
         if place.pending_removals.len() < before {
             state.release_deletions();
         }
-        Ok(())
     }
 
     /// Makes every answered change durable.

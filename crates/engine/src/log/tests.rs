@@ -14,6 +14,7 @@ mod emergency;
 mod full;
 mod lease;
 mod merge;
+mod pool;
 mod store;
 
 const ID: StoreId = StoreId([7; 16]);

@@ -41,6 +41,8 @@ pub(crate) enum Record {
     VolumeIds { from: u16 },
     /// Begins or ends draining a volume: new objects avoid it.
     Drain { volume: VolumeId, drains: bool },
+    /// Seals a log: it has the length and the checksum of its last `Commit`, and never changes again.
+    Seal { id: ObjectId },
 }
 
 /// One copy of an object, and its volumes.
@@ -160,8 +162,8 @@ pub(crate) enum DecodeError {
 }
 
 /// The version of the format that this program writes. It also reads version 1, which is the same with only
-/// the first eight types of records.
-const VERSION: u32 = 2;
+/// the first eight types of records, and version 2, with the first thirteen.
+const VERSION: u32 = 3;
 const OLDEST: u32 = 1;
 const MAGIC: [u8; 8] = *b"PlimManf";
 
@@ -178,6 +180,7 @@ const ADD_COPY: u8 = 10;
 const DROP_COPY: u8 = 11;
 const VOLUME_IDS: u8 = 12;
 const DRAIN: u8 = 13;
+const SEAL: u8 = 14;
 
 impl Record {
     /// Appends the record to `out`.
@@ -241,6 +244,10 @@ impl Record {
                 put_u16(out, volume.0);
                 out.push(u8::from(*drains));
             }
+            Self::Seal { id } => {
+                out.push(SEAL);
+                put_u64(out, id.0);
+            }
         }
     }
 
@@ -277,6 +284,7 @@ impl Record {
             DROP_COPY => Self::DropCopy { id: ObjectId(from.u64()?), number: from.u64()? },
             VOLUME_IDS => Self::VolumeIds { from: from.u16()? },
             DRAIN => Self::Drain { volume: VolumeId(from.u16()?), drains: from.flag()? },
+            SEAL => Self::Seal { id: ObjectId(from.u64()?) },
             unknown => return Err(DecodeError::UnknownType(unknown)),
         })
     }
@@ -391,6 +399,7 @@ pub(crate) mod tests {
             (id.clone(), any_placed()).prop_map(|(id, placed)| Record::AddCopy { id, placed }),
             (id.clone(), any::<u64>()).prop_map(|(id, number)| Record::DropCopy { id, number }),
             any::<u16>().prop_map(|from| Record::VolumeIds { from }),
+            id.clone().prop_map(|id| Record::Seal { id }),
             any::<(u16, bool)>()
                 .prop_map(|(id, drains)| Record::Drain { volume: VolumeId(id), drains }),
             (id, any_committed()).prop_map(|(id, committed)| Record::Commit { id, committed }),
@@ -459,7 +468,7 @@ pub(crate) mod tests {
 
     /// The bytes of `docs/format/manifest.md`: changing them needs a new version.
     #[test]
-    fn the_bytes_of_version_2() {
+    fn the_bytes_of_version_3() {
         let name = |text| Name::new(text).unwrap();
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let id = ObjectId(0x11);
@@ -523,7 +532,7 @@ pub(crate) mod tests {
             volumes: vec![(VolumeId(3), "s3".into())],
             copies: vec![VolumeId(3)],
         };
-        let bytes = "506c696d4d616e66 02000000 aa000000000000000000000000000000 \
+        let bytes = "506c696d4d616e66 03000000 aa000000000000000000000000000000 \
                      0700000000000000 0200000000000000 0100 0300 0200 7333 0100 0300";
         assert_eq!(hex(&begin.encode()), bytes.replace(' ', ""));
     }
@@ -531,12 +540,12 @@ pub(crate) mod tests {
     #[test]
     fn what_a_later_version_writes_is_named() {
         assert_eq!(Record::decode_all(&[99]), Err(DecodeError::UnknownType(99)));
-        let begin = [&MAGIC[..], &3u32.to_le_bytes()].concat();
-        assert_eq!(Begin::decode(&begin), Err(DecodeError::Newer(3)));
+        let begin = [&MAGIC[..], &4u32.to_le_bytes()].concat();
+        assert_eq!(Begin::decode(&begin), Err(DecodeError::Newer(4)));
     }
 
     #[test]
-    fn version_1_is_read() {
+    fn versions_1_and_2_are_read() {
         let begin = Begin {
             pool: PoolId(0xaa),
             generation: 7,
@@ -545,7 +554,9 @@ pub(crate) mod tests {
             copies: vec![VolumeId(3)],
         };
         let mut bytes = begin.encode();
-        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
-        assert_eq!(Begin::decode(&bytes), Ok(begin));
+        for version in [1u32, 2] {
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            assert_eq!(Begin::decode(&bytes), Ok(begin.clone()));
+        }
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Recovered {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Unequal {
     pub(crate) id: ObjectId,
+    /// The first byte in which they may differ: those before it were durable in all copies, and did not change.
+    pub(crate) from: u64,
     /// The numbers of its present copies, those with the most unsynced bytes first.
     pub(crate) copies: Vec<u64>,
     /// The numbers of its absent copies: they cannot be aligned, and are dropped once a present one was read
@@ -475,14 +477,17 @@ fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Tr
     state.apply(&[lease]).expect("a lease after the one before it fits");
 }
 
-/// Finds the objects whose copies may differ. They must be aligned, so that unsynced bytes once read
-/// from one copy are read from every copy.
+/// Finds the objects whose copies may differ. They must be aligned before they are used, so that unsynced bytes
+/// once read from one copy are read from every copy. The bytes of a log with a checksum were durable in all copies: if they
+/// differ, one is damaged, and aligning it could spread the damage.
 fn find_unequal(state: &State, volumes: &[Belonging]) -> Vec<Unequal> {
     let mut unequal = Vec::new();
     for (id, object) in state.objects() {
         if object.is_settled() || object.copies.count() == 1 {
             continue;
         }
+        let checked = object.checked().filter(|_| object.kind == Kind::Log);
+        let from = checked.map_or(0, |checked| checked.len);
         let (mut here, mut away) = (Vec::new(), Vec::new());
         for placed in object.copies.iter() {
             match found_len(volumes, id, object, placed) {
@@ -490,10 +495,15 @@ fn find_unequal(state: &State, volumes: &[Belonging]) -> Vec<Unequal> {
                 None => away.push(placed.number),
             }
         }
+        // Without a byte behind the checksum in any copy there is nothing to align.
+        let ends_there = |(len, _): &(std::cmp::Reverse<u64>, u64)| len.0 <= from;
+        if checked.is_some() && away.is_empty() && here.iter().all(ends_there) {
+            continue;
+        }
         // The longest copy has the most unsynced bytes. A stable sort keeps the order otherwise.
         here.sort_by_key(|&(len, _)| len);
         let copies = here.into_iter().map(|(_, number)| number).collect();
-        unequal.push(Unequal { id, copies, away });
+        unequal.push(Unequal { id, from, copies, away });
     }
     unequal
 }

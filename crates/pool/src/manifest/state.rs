@@ -34,6 +34,8 @@ pub(crate) struct Stored {
     pub(crate) copies: Copies,
     /// `None` for a log that was never synced.
     pub(crate) committed: Option<Committed>,
+    /// A log that never changes again.
+    is_sealed_log: bool,
     /// Its names, in order; at least one.
     names: Vec<Name>,
 }
@@ -58,7 +60,7 @@ pub(crate) struct Checked {
 }
 
 impl Stored {
-    /// Its length in bytes; of a log, at its first sync.
+    /// Its length in bytes; of a log that is not sealed, that of its first sync or of its checksum.
     pub(crate) fn len(&self) -> u64 {
         self.committed.map_or(0, |committed| committed.len)
     }
@@ -110,12 +112,13 @@ impl Stored {
         self.kind == kind && placed.is_some_and(|placed| placed.is_on(volume))
     }
 
-    /// Whether it has a checksum: then it never changes again.
+    /// Whether it has a checksum of all its bytes: then it never changes again.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.kind != Kind::Log && self.checked().is_some()
+        (self.kind != Kind::Log || self.is_sealed_log) && self.checked().is_some()
     }
 
-    /// How many of its first bytes a checksum covers, and the checksum: all bytes unless it is a log.
+    /// How many of its first bytes a checksum covers, and the checksum: all bytes unless it is a log that is not
+    /// sealed.
     pub(crate) fn checked(&self) -> Option<Checked> {
         let Committed { len, checksum } = self.committed?;
         Some(Checked { len, checksum: checksum? })
@@ -340,8 +343,14 @@ impl State {
             Record::Lease { from, upto } => self.lease(*from, *upto)?,
             Record::Create { id, kind, copies, committed, name } => {
                 let (kind, copies, committed) = (*kind, copies.clone(), *committed);
-                let names = vec![name.clone()];
-                self.create(*id, name, Stored { kind, copies, committed, names })?;
+                let stored = Stored {
+                    kind,
+                    copies,
+                    committed,
+                    is_sealed_log: false,
+                    names: vec![name.clone()],
+                };
+                self.create(*id, name, stored)?;
             }
             Record::Commit { id, committed } => {
                 self.change(*id, |stored| {
@@ -387,6 +396,10 @@ impl State {
                 })?;
                 copies.iter().for_each(|gone| self.take_off(*id, gone, &left));
                 return Ok(copies.map(|copies| Dead { id: *id, kind, copies, whole: false }));
+            }
+            Record::Seal { id } => {
+                let stored = self.objects.get_mut(id).ok_or_else(|| gone(*id))?;
+                stored.is_sealed_log = true;
             }
             Record::VolumeIds { from } => self.volume_ids = self.volume_ids.max(*from),
             Record::Drain { volume, drains: true } => {
@@ -501,14 +514,17 @@ impl State {
         let drains = |&volume: &VolumeId| Record::Drain { volume, drains: true };
         let volumes = ids.into_iter().chain(self.draining.iter().map(drains));
         let mut first_names = HashMap::new();
-        let names = self.names.iter().filter_map(move |(name, &id)| {
+        let names = self.names.iter().flat_map(move |(name, &id)| {
             if let Some(first) = first_names.get(&id) {
-                return Some(Record::Link { from: Name::clone(first), to: name.clone() });
+                return [Some(Record::Link { from: Name::clone(first), to: name.clone() }), None];
             }
             first_names.insert(id, name.clone());
-            let Stored { kind, copies, committed, .. } = self.objects.get(&id)?.clone();
-            Some(Record::Create { id, kind, copies, committed, name: name.clone() })
+            let Some(object) = self.objects.get(&id) else { return [None, None] };
+            let Stored { kind, copies, committed, is_sealed_log, .. } = object.clone();
+            let create = Record::Create { id, kind, copies, committed, name: name.clone() };
+            [Some(create), is_sealed_log.then_some(Record::Seal { id })]
         });
+        let names = names.flatten();
         // Last, because any later record clears the mark of a clean close.
         let closed = self.closed.then_some(Record::Close);
         std::iter::once(lease).chain(volumes).chain(names).chain(closed)
@@ -711,6 +727,34 @@ mod tests {
         assert!(state.apply(&[Record::Lease { from: 1, upto: 50 }]).is_err());
         state.apply(&[Record::Lease { from: 1, upto: 101 }]).unwrap();
         state.apply(&[create(100, "b")]).unwrap();
+    }
+
+    #[test]
+    fn a_log_is_sealed_by_a_record_of_its_own_and_stays_so_in_a_snapshot() {
+        let mut state = state(&[]);
+        let create = Record::Create {
+            id: ObjectId(1),
+            kind: Kind::Log,
+            copies: Copies::one(Layout::Whole { volume: VolumeId(0) }),
+            committed: None,
+            name: name("a.log"),
+        };
+        let id = ObjectId(1);
+        let is_sealed = |state: &State| state.object(id).unwrap().is_sealed();
+        state.apply(&[create]).unwrap();
+        let committed = Committed { len: 5, checksum: Some(7) };
+        state.apply(&[Record::Commit { id, committed }]).unwrap();
+        assert!(!is_sealed(&state) && !state.object(id).unwrap().is_settled());
+        state.apply(&[Record::Seal { id }]).unwrap();
+        state.apply(&[Record::Link { from: name("a.log"), to: name("b.log") }]).unwrap();
+        assert!(is_sealed(&state) && state.object(id).unwrap().is_settled());
+        let mut again = State::new();
+        for record in state.snapshot() {
+            again.apply(&[record]).unwrap();
+        }
+        assert_eq!(again, state);
+        let gone = state.apply(&[Record::Seal { id: ObjectId(2) }]).unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::Gone);
     }
 
     #[derive(Clone, Debug)]

@@ -68,6 +68,8 @@ pub struct Mover {
     dropping: bool,
     /// Copies of objects unknown to the planner are in progress.
     mending: bool,
+    /// Copies that may differ since a crash are being aligned.
+    aligning: bool,
     /// Copies were made for the replication target since its last check.
     news: bool,
     figures: Arc<Mutex<Figures>>,
@@ -83,6 +85,7 @@ enum Ended {
     Copy { copying: Copying, began: Instant, result: Result<()> },
     Drops { dropped: Vec<Dropping> },
     Others(Repaired),
+    Aligned,
 }
 
 /// The event that ended a wait.
@@ -114,6 +117,7 @@ impl Mover {
             takers: 0,
             dropping: false,
             mending: false,
+            aligning: false,
             news: false,
             figures: Arc::default(),
         }
@@ -256,7 +260,7 @@ impl Mover {
         (volumes, plan)
     }
 
-    /// Does what the planner does not: checks suspect copies, repairs objects that are not tables, moves the
+    /// Does what the planner does not: aligns copies that may differ since a crash, checks suspect copies, repairs objects that are not tables, moves the
     /// manifest; then reports redundancy.
     async fn keep_redundancy(&mut self, volumes: &[Volume]) {
         let of = |states: &[State]| {
@@ -276,6 +280,13 @@ impl Mover {
         self.tell(&redundancy, self.takers);
         self.figures.lock().redundancy = redundancy;
         self.plan_initial_replicas().await;
+        if !std::mem::replace(&mut self.aligning, true) {
+            let pool = self.pool.clone();
+            self.under_way.push(Box::pin(async move {
+                pool.settle_unequal().await;
+                Ended::Aligned
+            }));
+        }
         let suspects = self.pool.replication().take_suspects();
         if std::mem::replace(&mut self.mending, true) {
             self.pool.replication().suspect_again(suspects);
@@ -424,6 +435,7 @@ impl Mover {
                     figures.dropped[drop.whence as usize] += 1;
                 }
             }
+            Ended::Aligned => self.aligning = false,
             Ended::Others(Repaired { made, short, .. }) => {
                 self.mending = false;
                 self.news |= made > 0;

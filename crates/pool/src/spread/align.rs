@@ -1,19 +1,26 @@
-//! Aligns copies that may differ: when a pool opens after a crash, and when all of them failed at once. Drops
-//! copies with missing bytes.
+//! Aligns copies that may differ: those of an object that was open when the pool crashed, before it is used again,
+//! and those that all failed at once. Drops copies with missing bytes.
 //!
-//! Each copy of a written object has all synced bytes, and any part of the others. Before the next read after
-//! an opening, or the next write, all copies get the bytes of the longest. Dropping the others instead would
+//! Each copy of a written object has all synced bytes, and any part of the others. Before the next read of those
+//! others after a crash, or the next write, all copies get the bytes of the longest. Dropping the others instead would
 //! lose acknowledged bytes if the volume of the longest failed before new copies were made. So the others are
-//! corrected in place: pieces that differ are overwritten with the bytes of the longest. Synced bytes are
-//! overwritten with themselves, so a crash at any point loses nothing.
+//! corrected in place: pieces that differ are overwritten with the bytes of the longest.
+//!
+//! Bytes with a checksum were durable in all copies. If they differ now, one copy is damaged, so they are neither read nor
+//! overwritten here: sealed objects are never aligned, and logs only behind their checksum. Other synced bytes, at most
+//! some MiB of a log or the whole of an object that is not sealed, are overwritten with themselves, so a crash at
+//! any point loses nothing.
+//!
+//! The opening of a pool reads none of it. An object is aligned when it is opened (a log: its length depends on it),
+//! read or written, when a [`Mover`](crate::mover::Mover) gets there, or when the pool is closed. Until all are, the pool is not
+//! marked as closed, so the next opening finds the rest again.
 //!
 //! A copy that cannot be aligned is dropped, but only once another was read to its end and synced. Without
-//! such a copy all stay in doubt: the next write tries again, or else the next opening of the pool.
+//! such a copy all stay in doubt: reads are served from any of them, the next write tries again, or else the next opening
+//! of the pool.
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use volume::{Error, ErrorKind, IoBufMut, Object, Result};
@@ -21,39 +28,28 @@ use volume::{Error, ErrorKind, IoBufMut, Object, Result};
 use super::Spread;
 use super::check::Report;
 use super::handle::{Handle, is_busy};
-use super::inode::Replica;
+use super::inode::{Inode, Replica};
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
 
+/// Users may wait for it at any time, and it is little, so it is not of the lowest class, which starves on a saturated
+/// volume.
 const IO: Io = Io::new(Origin::Open, Step::Data);
 
 /// The bytes compared at once.
 const PIECE: u64 = 256 * KIB;
 
-/// The number of objects aligned at once: each keeps two volumes busy.
-const AT_ONCE: usize = 4;
-
 impl Spread {
-    /// Aligns copies, and drops those that cannot be aligned. Durable on return.
-    pub(super) async fn align(&self, unequal: Vec<Unequal>) {
-        stream::iter(unequal).for_each_concurrent(AT_ONCE, |object| self.align_one(object)).await;
-    }
-
-    async fn align_one(&self, Unequal { id, copies, away }: Unequal) {
-        let Ok(inode) = self.0.catalog.inode_by_id(id) else { return };
-        let handle = self.handle(inode);
-        let inode = handle.inode();
-        let copies = copies.into_iter().filter_map(|number| inode.replica(number)).collect();
-        inode.set_doubt(0);
-        if let Err(e) = handle.make_alike(copies, away, 0).await {
-            tracing::warn!(
-                "copies of {} may differ, and cannot be made alike now: {e}",
-                inode.name
-            );
+    /// Marks objects whose copies may differ since a crash. They are aligned before they are used.
+    pub(super) fn suspect_unequal(&self, unequal: Vec<Unequal>) {
+        for unequal in unequal {
+            if let Ok(inode) = self.0.catalog.inode_by_id(unequal.id) {
+                inode.set_unequal(unequal);
+            }
         }
     }
 
-    /// Aligns the copies of an object after they all failed at once.
+    /// Aligns the copies of an object after a crash, or after they all failed at once.
     ///
     /// # Errors
     /// That of a volume: no copy could be read to its end and synced.
@@ -61,6 +57,39 @@ impl Spread {
         let inode = handle.inode();
         let _exclusive = inode.write_lock.exclusive().await;
         let Some(from) = inode.doubt() else { return Ok(()) };
+        let Some(unequal) = inode.unequal() else {
+            return self.settle_failed(handle, from).await;
+        };
+        let settled = self.settle_crashed(handle, unequal, from).await;
+        // Reads do not try again: each would read all of the bytes in doubt.
+        inode.clear_unequal();
+        if settled.is_ok() {
+            inode.clear_doubt(from);
+        }
+        settled
+    }
+
+    async fn settle_crashed(&self, handle: &Handle, unequal: Unequal, from: u64) -> Result<()> {
+        let inode = handle.inode();
+        let copies = unequal.copies.into_iter().filter_map(|number| inode.replica(number));
+        handle.make_alike(copies.collect(), unequal.away, from).await?;
+        // What is read from now on must not change in another crash, which could bring a dropped copy back.
+        self.0.journal.durable(inode.lsn()).await
+    }
+
+    /// Aligns copies that may differ since a crash, before the bytes before `end` are read. Where that fails, reads are
+    /// served from any copy, since the volumes may still give synced bytes; writes are refused until it succeeds.
+    pub(super) async fn settle_to_read(&self, handle: &Handle, end: u64) {
+        let inode = handle.inode();
+        if inode.is_unequal_before(end)
+            && let Err(e) = self.settle(handle).await
+        {
+            tracing::warn!("copies of {} may differ, and cannot be aligned now: {e}", inode.name);
+        }
+    }
+
+    async fn settle_failed(&self, handle: &Handle, from: u64) -> Result<()> {
+        let inode = handle.inode();
         let (mut copies, mut away) = (Vec::new(), Vec::new());
         // Unacknowledged bytes need not take space.
         let end = inode.written_len();
@@ -77,14 +106,38 @@ impl Spread {
         copies.sort_by_key(|&(len, _)| len);
         let copies = copies.into_iter().map(|(_, replica)| replica).collect();
         handle.make_alike(copies, away, from).await?;
+        inode.clear_doubt(from);
         // A dropped copy must not come back after a crash of the process.
         self.0.journal.written(inode.lsn()).await
     }
 
-    /// The same for every object whose copies may differ; true if none is left.
+    /// Makes the length of an object exact: copies of a log that may differ since a crash are aligned first, if they
+    /// can be.
+    ///
+    /// # Errors
+    /// That of a volume: no copy answers.
+    pub(super) async fn know_len(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.kind == Kind::Log && inode.is_unequal_before(u64::MAX) {
+            self.settle_to_read(&self.handle(Arc::clone(inode)), u64::MAX).await;
+        }
+        inode.know_len(&self.0.journal).await
+    }
+
+    /// Aligns every object whose copies may differ since a crash, one after the other.
+    pub(crate) async fn settle_unequal(&self) {
+        self.settle_those(|inode| inode.unequal().is_some()).await;
+    }
+
+    /// Aligns every object whose copies may differ; true if none is left.
     pub(super) async fn settle_all(&self) -> bool {
+        self.settle_those(|_| true).await
+    }
+
+    async fn settle_those(&self, which: impl Fn(&Inode) -> bool + Send) -> bool {
         let mut alike = true;
-        for inode in self.0.catalog.in_doubt() {
+        let mut inodes = self.0.catalog.in_doubt();
+        inodes.retain(|inode| which(inode));
+        for inode in inodes {
             let handle = self.handle(inode);
             if let Err(e) = self.settle(&handle).await {
                 tracing::warn!("copies of {} may differ for now: {e}", handle.inode().name);
@@ -159,9 +212,9 @@ impl Handle {
             whole.push(lead.number);
             let told = "it cannot be made like another copy";
             if failed.is_empty() || self.lose(&failed, &whole, told) {
-                inode.clear_doubt(from);
+                return Ok(());
             }
-            return Ok(());
+            break;
         }
         Err(why)
     }

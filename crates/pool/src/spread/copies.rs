@@ -198,6 +198,9 @@ impl Spread {
         pool.journal.ready().await?;
         let number = pool.journal.issue_id().await?.0;
         let placed = Placed { number, layout };
+        if inode.is_unequal_before(u64::MAX) {
+            self.settle(&handle).await?;
+        }
         inode.know_len(&pool.journal).await?;
         self.must_have_room(&placed.layout, inode.len()).await?;
         let mut unrecorded =

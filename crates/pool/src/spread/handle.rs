@@ -12,6 +12,8 @@ use volume::{
 
 use super::inode::{Inode, Replica, Way, name_part};
 use super::leaves::all;
+use super::logs::UNRECORDED_MAX;
+use super::running::Hashing;
 use super::write_lock::SharedGuard;
 use super::{Parts, Spread};
 use crate::leaf::{Kind, ObjectId};
@@ -40,7 +42,7 @@ impl Spread {
     /// `NotFound`; for a log also `Unavailable`: only its leaf object has its length.
     pub async fn open_handle(&self, name: &Name) -> Result<Handle> {
         let handle = self.handle(self.0.catalog.inode(name)?);
-        handle.inode.know_len(&self.0.journal).await?;
+        self.know_len(&handle.inode).await?;
         Ok(handle)
     }
 }
@@ -165,6 +167,10 @@ impl Handle {
         &self.inode
     }
 
+    pub(super) const fn pool(&self) -> &Spread {
+        &self.pool
+    }
+
     /// [`Catalog::lose`](super::catalog::Catalog::lose) for this object.
     pub(super) fn lose(&self, numbers: &[u64], whole: &[u64], why: &str) -> bool {
         let pool = &self.pool.0;
@@ -196,6 +202,8 @@ impl Handle {
     }
 
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        // Bytes that a crash may have left in one copy only are given to all before one of them is read.
+        self.pool.settle_to_read(self, offset.saturating_add(into.len() as u64)).await;
         let len = self.within(offset, into.len());
         into.resize(len);
         if len == 0 {
@@ -326,32 +334,35 @@ impl Handle {
         if data.is_empty() {
             return Ok(());
         }
-        let _shared = self.begin_write(offset).await?;
+        let (_shared, hashing) = self.begin_write(offset).await?;
         let replicas = self.inode.replicas();
         let together = Together::begin(self, &replicas, offset);
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
         together.end(Change::Bytes, join_all(writes).await, io).await?;
+        hashing.written(&data);
         self.inode.extend(end);
         self.lost_is_written().await
     }
 
     /// Takes the shared lock for a write at `offset`. A log first loses a checksum that covers it.
-    async fn begin_write(&self, offset: u64) -> Result<SharedGuard<'_>> {
+    async fn begin_write(&self, offset: u64) -> Result<(SharedGuard<'_>, Hashing<'_>)> {
         loop {
             self.must_be_alike().await?;
             let shared = self.inode.write_lock.shared(offset).await;
             self.must_not_be_sealed()?;
+            // Before the length with a checksum is looked at: see `Inode::if_unchanged`.
+            let hashing = Hashing::begin(&self.inode, offset);
             if self.inode.checked_len() <= offset {
-                return Ok(shared);
+                return Ok((shared, hashing));
             }
             // Rare: logs are appended to.
-            drop(shared);
+            drop((shared, hashing));
             self.pool.0.catalog.forget_checked(&self.inode).await?;
         }
     }
 
     /// Aligns copies that may differ, so that the next write follows the same bytes in all of them.
-    async fn must_be_alike(&self) -> Result<()> {
+    pub(super) async fn must_be_alike(&self) -> Result<()> {
         match self.inode.doubt() {
             None => Ok(()),
             Some(_) => self.pool.settle(self).await,
@@ -386,7 +397,7 @@ impl Handle {
     async fn resize(&self, len: u64) -> Result<()> {
         self.must_not_be_sealed()?;
         let _in_order = self.inode.resizing.lock().await;
-        let _shared = self.begin_write(len.min(self.inode.len())).await?;
+        let (_shared, hashing) = self.begin_write(len.min(self.inode.len())).await?;
         if self.inode.kind != Kind::Log && len < self.inode.len() {
             // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
             // The wait includes the record of an earlier attempt that failed.
@@ -397,6 +408,7 @@ impl Handle {
         let together = Together::begin(self, &replicas, len.min(self.inode.len()));
         let cuts = replicas.iter().map(|replica| self.resize_copy(replica, len));
         together.end(Change::Bytes, join_all(cuts).await, RESIZE).await?;
+        hashing.resized(len);
         self.inode.set_len(len);
         self.lost_is_written().await
     }
@@ -411,22 +423,38 @@ impl Handle {
     }
 
     async fn sync_all(&self, io: Io) -> Result<()> {
+        // All of it was synced then.
+        if self.inode.is_sealed() {
+            return self.pool.0.journal.durable(self.inode.lsn()).await;
+        }
         let is_log = self.inode.kind == Kind::Log;
         let _in_order = match is_log {
             true => None,
             false => Some(self.inode.resizing.lock().await),
         };
-        let len = if is_log { 0 } else { self.inode.len() };
-        let replicas = self.inode.replicas();
-        let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
-        let synced = join_all(syncs).await;
-        Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
+        let len = self.inode.len();
+        let written = if is_log { self.inode.unrecorded(UNRECORDED_MAX) } else { None };
+        let replicas = self.sync_copies(io).await?;
         if is_log {
             self.pool.0.catalog.settle(&self.inode)?;
         } else {
             self.pool.0.catalog.commit(&self.inode, len)?;
         }
+        if let Some(written) = written {
+            self.pool.record_synced(&self.inode, written, &replicas).await;
+        }
         self.pool.0.journal.durable(self.inode.lsn()).await
+    }
+
+    /// Syncs every copy, and drops those that fail; gives those that were synced or dropped.
+    pub(super) async fn sync_copies(&self, io: Io) -> Result<Vec<Arc<Replica>>> {
+        // The leaf objects of a log have its length.
+        let len = if self.inode.kind == Kind::Log { 0 } else { self.inode.len() };
+        let replicas = self.inode.replicas();
+        let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
+        let synced = join_all(syncs).await;
+        Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
+        Ok(replicas)
     }
 
     /// Syncs a copy; extends parts that are too short for `len` bytes.
@@ -503,6 +531,9 @@ impl Object for Handle {
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        if self.inode.is_unequal_before(offset.saturating_add(into.len() as u64)) {
+            return blocking::read_at(self, offset, into, io);
+        }
         let len = self.within(offset, into.len());
         let into = &mut into[..len];
         if len == 0 {
@@ -537,10 +568,12 @@ impl Object for Handle {
             && let Some(end) = offset.checked_add(data.len() as u64)
             && let Some((leaf, piece, number)) = self.inode.only_leaf(offset, data.len())
             && !self.inode.is_sealed()
+            && let hashing = Hashing::begin(&self.inode, offset)
             && self.inode.checked_len() <= offset
         {
             let written = leaf.blocking_write_at(piece.inner, data, io);
             written.map_err(|e| self.name(number, piece.part, e))?;
+            hashing.written(data);
             self.inode.extend(end);
             drop(shared);
             return Ok(());
@@ -571,7 +604,7 @@ impl Object for Handle {
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {
-        self.sync(io)
+        Box::pin(self.seal_all(io))
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {

@@ -15,10 +15,12 @@ use policy::route;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
 use super::leaves::NewCopy;
+use super::running::Running;
 use super::write_lock::WriteLock;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
-use crate::manifest::{Committed, Copies, Placed, Record, Stored};
+use crate::manifest::recovery::Unequal;
+use crate::manifest::{Checked, Committed, Copies, Placed, Record, Stored};
 use crate::members::{MemberSlot, Members};
 
 /// The most copies among which a read chooses.
@@ -55,6 +57,12 @@ pub(super) struct Inode {
     checksums: AtomicU64,
     /// The first byte in which its copies may differ; [`ALIKE`] if they are equal.
     doubt: AtomicU64,
+    /// What the opening of the pool found of copies that may differ since a crash, until they were aligned or could
+    /// not be.
+    unequal: Mutex<Option<Unequal>>,
+    /// The checksum of its bytes, if they were all written by this process, one after the other. Locked before the
+    /// table.
+    running: Mutex<Option<Box<Running>>>,
     handles: AtomicUsize,
 }
 
@@ -215,7 +223,10 @@ impl Inode {
             replica: Arc::new(Replica::new(placed, members, true)),
             leaves: leaves.iter().cloned().map(Some).collect(),
         };
-        Self::with(name, id, kind, 0, copies.iter().map(open).collect())
+        let inode = Self::with(name, id, kind, 0, copies.iter().map(open).collect());
+        // The checksum of a table comes from its writer.
+        *inode.running.lock() = (kind != Kind::Table).then(Box::default);
+        inode
     }
 
     /// An object of the manifest. The edits that its sync must wait for are unknown, so it waits for all
@@ -254,6 +265,8 @@ impl Inode {
             checked: AtomicU64::new(0),
             checksums: AtomicU64::new(0),
             doubt: AtomicU64::new(ALIKE),
+            unequal: Mutex::default(),
+            running: Mutex::default(),
             handles: AtomicUsize::new(0),
         }
     }
@@ -263,9 +276,9 @@ impl Inode {
         self.log_len().unwrap_or_else(|| self.len.load(Ordering::Acquire))
     }
 
-    /// The length of an open log: that of its leaf object, including bytes of failed writes.
+    /// The length of an open log that may still grow: that of its leaf object, including bytes of failed writes.
     fn log_len(&self) -> Option<u64> {
-        let open = (self.kind == Kind::Log).then(|| self.open.lock())?;
+        let open = self.grows().then(|| self.open.lock())?;
         open.copies.iter().find_map(|copy| copy.leaves[0].as_ref().map(|leaf| leaf.len()))
     }
 
@@ -283,10 +296,15 @@ impl Inode {
         self.len.store(len, Ordering::Release);
     }
 
+    /// Whether its length is that of its leaf objects: it is a log that is not sealed.
+    fn grows(&self) -> bool {
+        self.kind == Kind::Log && !self.is_sealed()
+    }
+
     /// Whether [`Inode::len`] is exact without asking a volume.
     fn knows_len(&self) -> bool {
         let fitted = |copy: &OpenCopy| copy.replica.parts[0].fitted.load(Ordering::Acquire);
-        self.kind != Kind::Log || self.open.lock().copies.iter().any(fitted)
+        !self.grows() || self.open.lock().copies.iter().any(fitted)
     }
 
     /// Whether the first sync is in the manifest; for logs.
@@ -302,9 +320,46 @@ impl Inode {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Marks it as sealed.
-    pub(super) fn seal(&self) {
+    /// Marks it as sealed, with this length.
+    pub(super) fn seal(&self, len: u64) {
+        self.set_len(len);
+        self.set_settled();
         self.sealed.store(true, Ordering::Release);
+    }
+
+    /// Tells the running checksum of a change; it ends if `change` returns false.
+    pub(super) fn run(&self, change: impl FnOnce(&mut Running) -> bool) {
+        let mut running = self.running.lock();
+        if running.as_mut().is_some_and(|running| !change(running)) {
+            *running = None;
+        }
+    }
+
+    /// The checksum of its first `len` bytes, if it is known without reading them.
+    pub(super) fn checksum_of(&self, len: u64) -> Option<u64> {
+        let whole = self.running.lock().as_ref()?.whole();
+        (whole.len == len).then_some(whole.checksum)
+    }
+
+    /// How many bytes are written and have a checksum that the manifest lacks, if they are at least `least`; and that
+    /// checksum.
+    pub(super) fn unrecorded(&self, least: u64) -> Option<Checked> {
+        let running = self.running.lock();
+        let running = running.as_ref()?;
+        let is_due = running.hashed() >= self.checked_len().saturating_add(least);
+        is_due.then(|| running.fixed())
+    }
+
+    /// Calls `record` if the first `len` bytes did not change since [`Inode::unrecorded`] gave their checksum. A write
+    /// that changes them begins before this, and is seen, or after it, and sees what `record` recorded.
+    pub(super) fn if_unchanged<T>(
+        &self,
+        len: u64,
+        record: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        let running = self.running.lock();
+        running.as_ref().filter(|running| running.hashed() >= len)?;
+        record()
     }
 
     /// The number of a log's first bytes that a checksum covers.
@@ -332,6 +387,29 @@ impl Inode {
     /// Records that copies may differ from `offset` on, where an unfinished change begins.
     pub(super) fn set_doubt(&self, offset: u64) {
         self.doubt.fetch_min(offset, Ordering::AcqRel);
+        self.run(|_| false);
+    }
+
+    /// Records that copies may differ since a crash.
+    pub(super) fn set_unequal(&self, unequal: Unequal) {
+        self.set_doubt(unequal.from);
+        *self.unequal.lock() = Some(unequal);
+    }
+
+    /// The copies that may differ since a crash, if their alignment was not tried yet.
+    pub(super) fn unequal(&self) -> Option<Unequal> {
+        self.unequal.lock().clone()
+    }
+
+    /// Records that the alignment after a crash was tried.
+    pub(super) fn clear_unequal(&self) {
+        *self.unequal.lock() = None;
+    }
+
+    /// Whether bytes before `end` may differ between the copies since a crash, and an alignment must be tried before one
+    /// of them is read.
+    pub(super) fn is_unequal_before(&self, end: u64) -> bool {
+        self.doubt().is_some_and(|from| from < end) && self.unequal.lock().is_some()
     }
 
     /// Records that copies are equal again, unless the doubt changed from `offset` in the meantime.
@@ -558,11 +636,13 @@ pub(super) fn name_part(inode: &Inode, replica: &Replica, part: usize, e: Error)
 /// Cuts a leaf object that existed before the pool was opened to the manifest's length: bytes past it were
 /// never synced.
 async fn fit(inode: &Inode, replica: &Replica, part: usize, leaf: &dyn Object) -> Result<()> {
-    if inode.kind == Kind::Log {
+    if inode.grows() {
         inode.set_len(leaf.len());
         return Ok(());
     }
-    let expected = replica.part_len(part, inode.len_recovered);
+    // All bytes of a sealed log were synced, whatever its length was before.
+    let len = if inode.kind == Kind::Log { inode.len() } else { inode.len_recovered };
+    let expected = replica.part_len(part, len);
     if leaf.len() < expected {
         let what = format!("{} bytes of {expected} are there: restore it", leaf.len());
         return Err(Error::new(ErrorKind::Corrupt, what));

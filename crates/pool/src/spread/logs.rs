@@ -1,22 +1,28 @@
-//! Scrubs of logs.
+//! Scrubs of logs, and the checksums of their first bytes.
 //!
-//! A log grows, so it has no checksum of its own while it is written: that would be an edit of the manifest for each
-//! sync. A scrub that finds all copies of a log equal records the checksum of the bytes they have then. Appends leave
+//! A checksum for each sync of a log would be as many edits of the manifest. So a sync records one when it made
+//! [`UNRECORDED_MAX`] more bytes durable, by the [running checksum](super::running) of a log that this process writes. A
+//! scrub that finds all copies of a log equal records one of the bytes they have then. Appends leave
 //! it valid, so the next scrub can say which copy of those bytes is wrong, whether the log is open or closed. A write
-//! below them removes the checksum first, durably.
+//! below them removes the checksum first, durably. After a crash the copies are compared behind it.
 //!
 //! Later bytes are compared between the copies. Where they differ, no copy is dropped: the checksums of the store's
 //! records decide which copy is right when the store reads them.
 
 use std::sync::Arc;
 
+use policy::units::MIB;
 use volume::Result;
 
 use super::Spread;
 use super::check::{Found, IO, NOT_WRITTEN, Problem, problem, read_through};
 use super::handle::Handle;
-use super::inode::Replica;
+use super::inode::{Inode, Replica};
 use crate::manifest::Checked;
+
+/// Synced bytes of a log without a checksum in the manifest, at most: a crash makes the pool read them from each copy.
+/// An edit of some 60 bytes for each 4 MiB is nothing beside them.
+pub(super) const UNRECORDED_MAX: u64 = 4 * MIB;
 
 impl Spread {
     /// Compares the copies of a log with its checksum and with each other; gives it the checksum of all its bytes where
@@ -93,11 +99,35 @@ impl Spread {
         }
         pool.journal.ready().await?;
         let exclusive = inode.write_lock.exclusive().await;
+        if inode.write_lock.lowest() < checked.len {
+            return Ok(false);
+        }
         let Some(lsn) = pool.catalog.set_checked(inode, checked, replicas)? else {
             return Ok(false);
         };
         drop(exclusive);
         pool.journal.durable(lsn).await?;
         Ok(true)
+    }
+
+    /// Records the checksum of the first bytes of a log, which its process wrote and all `replicas` now hold durably,
+    /// unless they were written over meanwhile. After a crash the copies are compared from there on. If the edit fails
+    /// they are compared from further back.
+    pub(super) async fn record_synced(
+        &self,
+        log: &Inode,
+        checked: Checked,
+        replicas: &[Arc<Replica>],
+    ) {
+        let pool = &self.0;
+        let set = || pool.catalog.set_checked(log, checked, replicas).transpose();
+        let recorded = match log.if_unchanged(checked.len, set) {
+            None => Ok(()),
+            Some(Ok(lsn)) => pool.journal.written(lsn).await,
+            Some(Err(e)) => Err(e),
+        };
+        if let Err(e) = recorded {
+            tracing::debug!("{}: no checksum for now: {e}", log.name);
+        }
     }
 }

@@ -40,6 +40,7 @@ mod placing;
 mod rebalancing;
 mod replication;
 mod room;
+mod running;
 mod seal;
 mod volumes;
 mod write_lock;
@@ -228,7 +229,7 @@ impl Spread {
         join_all(volumes.map(|volume| parts.leaves.remove_orphans(volume))).await;
         let pool = Self(Arc::new(parts));
         pool.warn_of_few_volumes();
-        pool.align(unequal).await;
+        pool.suspect_unequal(unequal);
         pool.drop_broken(&report).await;
         // Persist what recovery found before serving, or a second crash could undo what readers saw.
         pool.flush().await?;
@@ -289,8 +290,8 @@ impl Spread {
     /// As [`Spread::flush`], and marks a clean close, which distinguishes damage at the manifest's end from
     /// a crash. Sync objects before. The pool can still be used.
     ///
-    /// If copies of an object may differ after failures, and cannot be aligned now, the mark is left out: the
-    /// next opening of the pool then aligns them.
+    /// Copies that may differ after a crash or failures are aligned before. If that cannot be done now, the mark is left
+    /// out: the next opening of the pool then finds them again.
     ///
     /// # Errors
     /// As for [`Spread::flush`].

@@ -1,6 +1,6 @@
 //! Names of a pool: look up, list, and change, also several atomically.
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use policy::placement::Layout;
 use policy::purpose::{Io, Origin, Step};
 use volume::{Listed, Name, Object, Result};
@@ -12,6 +12,9 @@ use crate::manifest::journal::Lsn;
 use crate::manifest::{Placed, Stored};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
+
+/// Objects whose length is asked for at the same time: after a crash that may compare copies.
+const LISTED_AT_ONCE: usize = 16;
 
 /// A change of names.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -74,7 +77,7 @@ impl Spread {
     /// `NotFound`; for a log `Unavailable`: try again when its volume is back.
     pub async fn stat(&self, name: &Name) -> Result<Stat> {
         let inode = self.0.catalog.inode(name)?;
-        inode.know_len(&self.0.journal).await?;
+        self.know_len(&inode).await?;
         // An uncommitted object is not in the manifest, and has one name.
         let links = self.0.journal.look(|state| state.object(inode.id).map_or(1, Stored::links));
         let (id, kind, len, copies) = (inode.id, inode.kind, inode.len(), inode.copies());
@@ -90,12 +93,12 @@ impl Spread {
     pub async fn list_prefix(&self, prefix: &str) -> Result<Vec<Listed>> {
         let inodes = self.0.catalog.inodes(prefix).into_iter();
         let listed = inodes.map(async |(name, inode)| {
-            if let Err(e) = inode.know_len(&self.0.journal).await {
+            if let Err(e) = self.know_len(&inode).await {
                 tracing::debug!("length of {name} not known: {e}");
             }
             Listed { name, len: inode.len() }
         });
-        Ok(join_all(listed).await)
+        Ok(stream::iter(listed).buffered(LISTED_AT_ONCE).collect().await)
     }
 
     /// Makes all of `changes`, in their order, or none: atomically for any reader, and across a crash.

@@ -109,7 +109,7 @@ pub struct Redundancy {
     /// Objects without a readable copy: all are on volumes that are away, or lost.
     pub unreadable: u64,
     /// Objects whose copies all failed at once, so that they may differ in bytes that were not acknowledged.
-    /// They are aligned before the next write, or when the pool is opened.
+    /// They are aligned before the next write, or after the pool was opened.
     pub doubtful: u64,
 }
 
@@ -139,7 +139,8 @@ impl Spread {
     #[must_use]
     pub fn redundancy(&self, gone: &BTreeSet<VolumeId>) -> Redundancy {
         let pool = &self.0;
-        let doubtful = pool.catalog.in_doubt().len() as u64;
+        let doubtful = pool.catalog.in_doubt().into_iter();
+        let doubtful = doubtful.filter(|inode| inode.unequal().is_none()).count() as u64;
         let mut found =
             Redundancy { target: pool.replication.target, doubtful, ..Redundancy::default() };
         let here = self.here_without(gone);

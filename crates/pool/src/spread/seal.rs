@@ -1,13 +1,16 @@
-//! Sealing of streamed objects.
+//! Sealing: an object gets its length and the checksum of all its bytes in the manifest, and never changes again.
 
 use std::sync::atomic::Ordering;
 
 use policy::intent::Kind;
-use policy::purpose::Origin;
-use volume::{Intent, Name, Result};
+use policy::purpose::{Io, Origin};
+use volume::{Error, ErrorKind, Intent, Name, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
+use super::check::{NOT_WRITTEN, read_through};
+use super::handle::Handle;
+use crate::manifest::Checked;
 
 /// The running checksum of a streamed object: xxh3-64 of its bytes in order.
 #[derive(Default)]
@@ -17,6 +20,62 @@ impl Checksum {
     /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
+    }
+}
+
+impl Handle {
+    /// Syncs the object and seals it, with the running checksum of its bytes or, without one, that of its copies, which
+    /// are then read. Durable on return.
+    ///
+    /// # Errors
+    /// `Corrupt`: its copies differ. `Gone`: it was removed. Else as for a sync and a read.
+    pub(super) async fn seal_all(&self, io: Io) -> Result<()> {
+        let (pool, inode) = (&self.pool().0, self.inode());
+        self.must_be_alike().await?;
+        pool.journal.ready().await?;
+        let _in_order = inode.resizing.lock().await;
+        let exclusive = inode.write_lock.exclusive().await;
+        if !inode.is_sealed() {
+            if inode.doubt().is_some() {
+                let what = format!("{}: a write failed on all copies: seal it again", inode.name);
+                return Err(Error::new(ErrorKind::Unavailable, what));
+            }
+            let len = inode.len();
+            self.sync_copies(io).await?;
+            let checksum = match inode.checksum_of(len) {
+                Some(checksum) => checksum,
+                None => self.read_back(len, io).await?,
+            };
+            pool.catalog.seal(inode, Checked { len, checksum })?;
+            inode.run(|_| false);
+        }
+        drop(exclusive);
+        pool.journal.durable(inode.lsn()).await
+    }
+
+    /// The checksum that all copies have.
+    async fn read_back(&self, len: u64, io: Io) -> Result<u64> {
+        let inode = self.inode();
+        let checked = self.pool().0.catalog.checked(inode);
+        let lens = [checked.map_or(len, |checked| checked.len), len];
+        let mut checksum = None;
+        for replica in inode.replicas() {
+            let has_len = self.len_of(&replica).await? == len;
+            let [first, all] = read_through(self, &replica, lens, io).await?;
+            let is_damaged = checked.is_some_and(|known| known.checksum != first);
+            if is_damaged {
+                self.pool().0.damages.tell(inode, &replica, NOT_WRITTEN);
+            }
+            if is_damaged || !has_len || *checksum.get_or_insert(all) != all {
+                let (name, labels) = (&inode.name, replica.labels());
+                let what = format!(
+                    "{name}: its copy on volume {labels} differs from what was synced, or from another copy"
+                );
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+        }
+        let none = || Error::new(ErrorKind::Gone, format!("{}: it has no copy", inode.name));
+        checksum.ok_or_else(none)
     }
 }
 
@@ -33,9 +92,14 @@ impl Spread {
         let inode = pool.catalog.inode(name)?;
         pool.journal.ready().await?;
         let exclusive = inode.write_lock.exclusive().await;
-        let lsn = pool.catalog.seal(name, &inode, checksum.0.digest())?;
+        let checked = Checked { len: inode.len(), checksum: checksum.0.digest() };
+        if pool.catalog.committed_len(&inode) != Some(checked.len) || inode.doubt().is_some() {
+            let what = format!("{name}: cannot be sealed before all of it is synced");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        pool.catalog.seal(&inode, checked)?;
         drop(exclusive);
-        pool.journal.durable(lsn).await
+        pool.journal.durable(inode.lsn()).await
     }
 
     /// As [`Spread::seal`], for a table that was written for `origin`, with `intent` as its final

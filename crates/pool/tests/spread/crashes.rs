@@ -143,6 +143,7 @@ pub(crate) fn scenarios() -> BTreeMap<&'static str, Vec<Op>> {
         ("append to log", vec![Op::Append("d/c.log", data(5000, 9)), Op::Sync("d/c.log")]),
         ("cut", vec![Op::Cut("a", 100), Op::Sync("a")]),
         ("remove", vec![Op::Remove("d/a"), Op::Remove("d/c.log"), Op::Remove("e/a")]),
+        ("seal", vec![Op::Seal("a"), Op::Seal("d/c.log"), Op::Seal("e/a")]),
         ("remove soon", vec![Op::RemoveSoon("d/a"), Op::RemoveSoon("a"), Op::Flush]),
         ("rename", vec![Op::Rename("d/a", "d/b"), Op::Rename("e/a", "e/f/b")]),
         ("rename over", vec![Op::Rename("d/a", "a"), Op::Rename("e/a", "a")]),

@@ -72,6 +72,17 @@ async fn write_v2(volumes: &[Mem]) {
     pool.close().await.unwrap();
 }
 
+/// The addition of version 3: a sealed log, in the snapshot and in a later edit.
+async fn write_v3(volumes: &[Mem]) {
+    let open = || Spread::open(members(volumes), opening("single").copies(2));
+    for text in ["kv/000001.log", "kv/000002.log"] {
+        let pool = open().await.unwrap();
+        let log = pool.create(&name(text), &Intent::LOG).await.unwrap();
+        log.write_at(0, IoBuf::from(&b"record"[..]), IO).await.unwrap();
+        log.seal(IO).await.unwrap();
+    }
+}
+
 fn load(version: &str) -> Vec<Mem> {
     let volume = |i: usize| {
         let label = format!("s{i}");
@@ -152,6 +163,30 @@ fn version_2_opens() {
         let states: Vec<_> = pool.volumes().into_iter().map(|volume| volume.state).collect();
         use VolumeState::{Active, Draining};
         assert_eq!(states, [Active, Draining, Active]);
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+    });
+}
+
+#[test]
+fn version_3_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !sample("v3").exists() {
+        let volumes = mems(VOLUMES);
+        block_on(write_v3(&volumes));
+        save("v3", &volumes);
+    }
+    let volumes = load("v3");
+    block_on(async {
+        let report = Spread::inspect(&members(&volumes)).await.unwrap();
+        assert_eq!((report.objects, report.findings), (2, vec![]));
+        let pool = Spread::open(members(&volumes), opening("single")).await.unwrap();
+        for text in ["kv/000001.log", "kv/000002.log"] {
+            assert_eq!(places(&pool, text).await.len(), 2);
+            assert_eq!(get(&pool, text).await.unwrap(), b"record");
+            let log = pool.open(&name(text)).await.unwrap();
+            let refused = log.write_at(6, IoBuf::from(&b"more"[..]), IO).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        }
+        assert!(pool.objects().iter().all(|object| object.sealed));
         assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
     });
 }

@@ -24,5 +24,6 @@ mod process;
 mod rebalancing;
 mod replication;
 mod rig;
+mod sealing;
 mod together;
 mod weights;

@@ -20,6 +20,8 @@ pub(crate) enum Op {
     Append(&'static str, Vec<u8>),
     Cut(&'static str, usize),
     Sync(&'static str),
+    /// A sync after which the object never changes.
+    Seal(&'static str),
     Remove(&'static str),
     /// Removes an object; a crash may undo it.
     RemoveSoon(&'static str),
@@ -100,6 +102,7 @@ impl Op {
             | Self::Link(..)
             | Self::RenamePrefix(..)
             | Self::Replace(..)
+            | Self::Seal(_)
             | Self::Flush => true,
             // The pool records nothing for uncommitted objects, and only new lengths.
             Self::Remove(text) => bytes(text).is_some_and(|b| b.is_log || b.synced.is_some()),
@@ -131,6 +134,7 @@ impl Op {
                 object.set_len(object.len().min(*len as u64)).await
             }
             Self::Sync(text) => pool.open(&name(text)).await?.sync(IO).await,
+            Self::Seal(text) => pool.open(&name(text)).await?.seal(IO).await,
             Self::Remove(text) => pool.remove(&name(text)).await,
             Self::RemoveSoon(text) => pool.remove_soon(&name(text)).await,
             Self::Rename(from, to) => pool.rename(&name(from), &name(to)).await,
@@ -155,6 +159,7 @@ impl fmt::Debug for Op {
             Self::Append(text, data) => write!(f, "append to {text}, {} bytes", data.len()),
             Self::Cut(text, len) => write!(f, "cut {text} to {len}"),
             Self::Sync(text) => write!(f, "sync {text}"),
+            Self::Seal(text) => write!(f, "seal {text}"),
             Self::Remove(text) => write!(f, "remove {text}"),
             Self::RemoveSoon(text) => write!(f, "remove {text} soon"),
             Self::Rename(from, to) => write!(f, "rename {from} to {to}"),
@@ -225,6 +230,11 @@ impl Model {
                 bytes.live.truncate(*len);
             }
             Op::Sync(text) => next.sync(text)?,
+            Op::Seal(text) => {
+                next.sync(text)?;
+                let id = next.names[*text];
+                next.object(id).is_sealed = true;
+            }
             Op::Remove(text) | Op::RemoveSoon(text) => {
                 next.names.remove(*text).ok_or(ErrorKind::NotFound)?;
             }

@@ -8,7 +8,7 @@ use volume::{Error, ErrorKind, Name, Result};
 use super::super::inode::{Inode, Replica};
 use super::super::replication::Replication;
 use super::{Catalog, Table};
-use crate::leaf::ObjectId;
+use crate::leaf::{Kind, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Checked, Committed, Copies, Dead, Placed, Record};
 
@@ -16,18 +16,28 @@ impl Catalog {
     /// Records that an object's bytes up to `len` are durable, if the manifest has another length.
     pub(crate) fn commit(&self, inode: &Inode, len: u64) -> Result<()> {
         let mut table = self.table.lock();
-        if let Some(name) = table.uncommitted_name(inode.id) {
-            let committed = Some(Committed { len, checksum: None });
-            let create = inode.create(committed, name.clone());
-            inode.wait_for(self.journal.record(vec![create])?.0);
-            table.uncommitted.remove(&name);
-            self.placing.complete(inode.id, len);
+        if self.create_committed(&mut table, inode, Committed { len, checksum: None })? {
             return Ok(());
         }
         if self.committed_len(inode).is_some_and(|known| known != len) {
             self.record_commit(inode, len, None)?;
         }
         Ok(())
+    }
+
+    /// Records an object that was uncommitted; false if it was not.
+    fn create_committed(
+        &self,
+        table: &mut Table,
+        inode: &Inode,
+        committed: Committed,
+    ) -> Result<bool> {
+        let Some(name) = table.uncommitted_name(inode.id) else { return Ok(false) };
+        let create = inode.create(Some(committed), name.clone());
+        inode.wait_for(self.journal.record(vec![create])?.0);
+        table.uncommitted.remove(&name);
+        self.placing.complete(inode.id, committed.len);
+        Ok(true)
     }
 
     /// Records a length of `len`, if the manifest has a longer one. The caller must not cut the object before
@@ -54,24 +64,27 @@ impl Catalog {
         Ok(())
     }
 
-    /// Seals an object with the checksum of its bytes; returns the edit to wait for. The caller excludes writes.
+    /// Seals an object with its synced length and the checksum of all its bytes; its sync then waits for the edit.
+    /// The caller excludes writes.
     ///
     /// # Errors
-    /// `Invalid`: not all of it was synced.
-    pub(crate) fn seal(&self, name: &Name, inode: &Inode, checksum: u64) -> Result<Lsn> {
-        let _table = self.table.lock();
-        let len = inode.len();
-        if self.committed_len(inode) != Some(len) || inode.doubt().is_some() {
-            let what = format!("{name}: cannot be sealed before all of it is synced");
-            return Err(Error::new(ErrorKind::Invalid, what));
+    /// `Gone`: it was removed.
+    pub(crate) fn seal(&self, inode: &Inode, Checked { len, checksum }: Checked) -> Result<()> {
+        let mut table = self.table.lock();
+        let committed = Committed { len, checksum: Some(checksum) };
+        if !self.create_committed(&mut table, inode, committed)? {
+            self.record_commit(inode, len, Some(checksum))?;
         }
-        let lsn = self.record_commit(inode, len, Some(checksum))?;
-        inode.seal();
-        Ok(lsn)
+        if inode.kind == Kind::Log {
+            // An edit of its own: one of several records costs a copy of the manifest's state.
+            inode.wait_for(self.journal.record(vec![Record::Seal { id: inode.id }])?.0);
+        }
+        inode.seal(len);
+        Ok(())
     }
 
-    /// Records a checksum of the first bytes of a log, as its `replicas` have them; returns the edit to wait for.
-    /// Records none if they were written over, or if copies came or went. The caller excludes writes.
+    /// Records a checksum of the first bytes of a log, as its `replicas` have them durably; returns the edit.
+    /// Records none if copies came or went. The caller knows that no write changed the bytes.
     pub(crate) fn set_checked(
         &self,
         log: &Inode,
@@ -82,16 +95,16 @@ impl Catalog {
         let numbers = |replicas: &[Arc<Replica>]| -> Vec<u64> {
             replicas.iter().map(|replica| replica.number).collect()
         };
-        let same = log.write_lock.lowest() >= checked.len
-            && numbers(&log.replicas()) == numbers(replicas)
-            && log.doubt().is_none();
+        let same = numbers(&log.replicas()) == numbers(replicas) && log.doubt().is_none();
         // They differ while a write waits until the checksum is gone.
         let known = self.checked(log).map_or(0, |known| known.len);
         // A log that lost its name needs no record.
-        if !same || !self.has(log.id) || known != log.checked_len() {
+        if !same || !self.has(log.id) || known != log.checked_len() || log.is_sealed() {
             return Ok(None);
         }
-        let lsn = self.record_commit(log, checked.len, Some(checked.checksum))?;
+        // No later sync waits until it is durable: without it, a crash makes the pool compare more bytes.
+        let committed = Committed { len: checked.len, checksum: Some(checked.checksum) };
+        let (lsn, _) = self.journal.record(vec![Record::Commit { id: log.id, committed }])?;
         log.set_checked(checked.len);
         Ok(Some(lsn))
     }
@@ -230,7 +243,7 @@ impl Catalog {
     }
 
     /// The length in the manifest, if it has one.
-    fn committed_len(&self, inode: &Inode) -> Option<u64> {
+    pub(crate) fn committed_len(&self, inode: &Inode) -> Option<u64> {
         self.journal.look(|state| Some(state.object(inode.id)?.committed?.len))
     }
 

@@ -1,0 +1,156 @@
+//! The store on a pool that keeps two copies of each object.
+
+use std::sync::Arc;
+
+use ::pool::PoolId;
+use ::pool::spread::{Opening, Spread};
+use policy::placement::RoundRobin;
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
+use volume::layer::trace::TraceLog;
+
+use super::*;
+
+const KEYS: u64 = 400;
+
+/// A pool of two volumes whose calls are recorded.
+struct Two {
+    rig: Rig,
+    log: TraceLog,
+    plan: FaultPlan,
+    traces: Vec<Arc<Trace<Fault<Mem>>>>,
+}
+
+impl Two {
+    fn new(durability: Durability) -> Self {
+        let mut rig = Rig::new(1);
+        rig.options.durability = durability;
+        rig.mems = ["s0", "s1"].map(|label| Mem::with_capacity(label, 4 * CAPACITY)).into();
+        let (log, plan) = (TraceLog::new(1 << 20), FaultPlan::new(0));
+        let trace = |mem: &Mem| {
+            let fault = Fault::new(mem.clone(), mem.label(), &plan, &rig.clock);
+            Arc::new(Trace::new(fault, mem.label(), &log, &rig.clock))
+        };
+        Self { traces: rig.mems.iter().map(trace).collect(), log, plan, rig }
+    }
+
+    fn open(&self) -> (Spread, Store) {
+        self.rig.clock.run(async {
+            let labelled = self.traces.iter().zip(["s0", "s1"]);
+            let members =
+                labelled.map(|(trace, label)| ::pool::Member::new(label, Arc::clone(trace)));
+            let opening =
+                Opening::new(RoundRobin::default()).create_if_missing(PoolId(7)).copies(2);
+            let pool = Spread::open(members.collect(), opening).await.unwrap();
+            let member = Member::new("pool", pool.clone());
+            let (options, clock) = (self.rig.options.clone(), self.rig.clock.clone());
+            let (store, _) = Store::open(vec![member], options, clock, Some(ID)).await.unwrap();
+            (pool, store)
+        })
+    }
+
+    /// Puts every key, in many files.
+    fn fill(&self, store: &Store) {
+        for n in 0..KEYS {
+            self.rig.put(store, &n.to_be_bytes(), &value(n, 5000));
+            if n % 50 == 0 {
+                self.rig.clock.run(store.sync()).unwrap();
+                self.rig.tend(store);
+            }
+        }
+        self.rig.clock.run(store.sync()).unwrap();
+        self.rig.tend(store);
+    }
+
+    /// Bytes of the pool's objects that were read so far.
+    fn read(&self) -> u64 {
+        let records = self.log.records().into_iter().map(|record| record.call);
+        let of_object = |name: &Name| name.as_str().starts_with('o');
+        let reads =
+            records.filter(|call| call.op == Op::Read && call.name.as_ref().is_some_and(of_object));
+        reads.map(|call| call.len).sum()
+    }
+}
+
+#[test]
+fn damage_of_one_copy_of_a_sealed_file_does_not_spread_in_a_crash() {
+    for (durability, end) in [(Durability::Always, ".seg"), (Durability::Never, ".log")] {
+        let two = Two::new(durability);
+        let (pool, store) = two.open();
+        two.fill(&store);
+        // The last bit of each page of the first copy of a full file.
+        let files = pool.objects().into_iter();
+        let files = files.filter(|file| file.name.as_str().ends_with(end) && file.sealed);
+        let files: Vec<_> = files.collect();
+        assert!(files.len() > 20, "{} files are sealed", files.len());
+        let file = &files[3];
+        let leaf = |copy: usize| {
+            let mem = &two.rig.mems[usize::from(file.copies[copy].layout.volumes()[0].0)];
+            let mut leaves = mem.image().into_keys();
+            let leaf = leaves.find(|leaf| leaf.as_str().starts_with(&format!("o{}", file.id)));
+            (mem, leaf.unwrap())
+        };
+        let ((bad, bad_leaf), (good, good_leaf)) = (leaf(0), leaf(1));
+        drop((store, pool));
+        for at in (100..file.len).step_by(4096) {
+            bad.damage(&bad_leaf, at, |byte| *byte ^= 1);
+        }
+        let before = good.image()[&good_leaf].to_vec();
+        let (pool, store) = two.open();
+        assert!(good.image()[&good_leaf][..] == before[..], "the good copy was written");
+        let report = two.rig.clock.run(pool.scrub(|_| ())).unwrap();
+        assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+        assert!(report.findings[0].elsewhere);
+        assert_eq!(two.rig.clock.run(pool.mend(&report)).unwrap(), 1);
+        for n in 0..KEYS {
+            assert_eq!(two.rig.get(&store, &n.to_be_bytes()), Some(value(n, 5000)), "{n}");
+        }
+    }
+}
+
+#[test]
+fn an_opening_after_a_kill_reads_what_one_after_a_close_reads_and_what_was_open() {
+    for durability in [Durability::Always, Durability::Never] {
+        let two = Two::new(durability);
+        let (pool, store) = two.open();
+        two.fill(&store);
+        // Without a close of the store or of the pool.
+        drop((store, pool));
+        let before = two.read();
+        let (pool, store) = two.open();
+        let killed = two.read() - before;
+        two.rig.clock.run(async {
+            store.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+        drop((store, pool));
+        let before = two.read();
+        let (pool, store) = two.open();
+        let closed = two.read() - before;
+        // The file that was open is compared, scanned for records, and read back for its checksum.
+        let open = 6 * two.rig.options.file_bytes;
+        assert!(killed <= closed + open, "{killed} bytes after a kill, {closed} after a close");
+        assert!(KEYS * 5000 > 4 * open, "most of the store was not open");
+        drop((store, pool));
+    }
+}
+
+/// A write that was given up may still arrive, so the file is not sealed.
+#[test]
+fn a_file_with_a_write_under_way_is_not_sealed() {
+    let two = Two::new(Durability::Always);
+    let (pool, store) = two.open();
+    two.rig.put(&store, b"a", b"1");
+    let slow = Effect::Slow(Duration::from_secs(1));
+    let slow = two.plan.inject(FaultRule::new(slow).on(Op::Write).named("o*"));
+    two.rig.clock.run(async {
+        let mut put = Box::pin(store.put(b"b", Bytes::from_static(b"2"), None));
+        assert!(futures_util::poll!(put.as_mut()).is_pending());
+    });
+    two.plan.lift(slow);
+    two.rig.put(&store, b"c", b"3");
+    two.rig.clock.run(store.close()).unwrap();
+    let files = pool.objects().into_iter().filter(|file| file.name.as_str().ends_with(".seg"));
+    let sealed: Vec<_> = files.map(|file| file.sealed).collect();
+    assert_eq!(sealed, [false, true]);
+}

@@ -1,0 +1,180 @@
+//! The checksum of an object's bytes, kept while a process appends to it.
+//!
+//! It costs one pass over the bytes of each append. Who appends may write the last page again before it is synced, so the
+//! last page's bytes are kept apart from the checksum. Every other write below the end, a write beside another, and a
+//! write that fails or is given up end it: then only reading the object back gives its checksum.
+
+use volume::buf::PAGE;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::inode::Inode;
+use crate::manifest::Checked;
+
+/// The running checksum of one object.
+#[derive(Default)]
+pub(super) struct Running {
+    /// Of the bytes before `tail`.
+    hash: Xxh3,
+    /// How many bytes those are: whole pages.
+    hashed: u64,
+    /// The bytes that may be written again: at most a page.
+    tail: Vec<u8>,
+    /// A write is under way.
+    is_writing: bool,
+}
+
+impl Running {
+    /// The number of bytes that no writer may change any more without ending the checksum.
+    pub(super) const fn hashed(&self) -> u64 {
+        self.hashed
+    }
+
+    /// The checksum of those bytes.
+    pub(super) fn fixed(&self) -> Checked {
+        Checked { len: self.hashed, checksum: self.hash.digest() }
+    }
+
+    /// The checksum of all bytes.
+    pub(super) fn whole(&self) -> Checked {
+        let mut hash = self.hash.clone();
+        hash.update(&self.tail);
+        Checked { len: self.len(), checksum: hash.digest() }
+    }
+
+    const fn len(&self) -> u64 {
+        self.hashed + self.tail.len() as u64
+    }
+
+    /// Begins a change from `offset` on; false if the checksum cannot follow it.
+    fn begin(&mut self, offset: u64) -> bool {
+        !std::mem::replace(&mut self.is_writing, true) && offset >= self.hashed
+    }
+
+    /// Cuts the bytes from `offset` on; false if there is a gap before it.
+    fn cut(&mut self, offset: u64) -> bool {
+        self.is_writing = false;
+        let kept = offset.checked_sub(self.hashed).and_then(|kept| usize::try_from(kept).ok());
+        let kept = kept.filter(|&kept| kept <= self.tail.len());
+        self.tail.truncate(kept.unwrap_or_default());
+        kept.is_some()
+    }
+
+    /// Adds the bytes written at `offset`; false if there is a gap before them.
+    fn write(&mut self, offset: u64, data: &[u8]) -> bool {
+        if !self.cut(offset) {
+            return false;
+        }
+        let len = self.tail.len() + data.len();
+        // The last byte's page stays apart.
+        let fixed = len.saturating_sub(1) / PAGE * PAGE;
+        let (of_tail, of_data) = match fixed.checked_sub(self.tail.len()) {
+            Some(of_data) => (self.tail.len(), of_data),
+            None => (fixed, 0),
+        };
+        self.hash.update(&self.tail[..of_tail]);
+        self.hash.update(&data[..of_data]);
+        self.tail.drain(..of_tail);
+        self.tail.extend_from_slice(&data[of_data..]);
+        self.hashed += fixed as u64;
+        true
+    }
+}
+
+/// A change of an object under way. Dropped before its end, it ends the running checksum: the bytes are unknown.
+pub(super) struct Hashing<'a> {
+    inode: &'a Inode,
+    offset: u64,
+    has_ended: bool,
+}
+
+impl<'a> Hashing<'a> {
+    /// Before the change of bytes from `offset` on.
+    pub(super) fn begin(inode: &'a Inode, offset: u64) -> Self {
+        inode.run(|running| running.begin(offset));
+        Self { inode, offset, has_ended: false }
+    }
+
+    /// Every copy has `data`.
+    pub(super) fn written(mut self, data: &[u8]) {
+        self.has_ended = true;
+        self.inode.run(|running| running.write(self.offset, data));
+    }
+
+    /// Every copy has the length `len`.
+    pub(super) fn resized(mut self, len: u64) {
+        self.has_ended = true;
+        self.inode.run(|running| running.cut(len));
+    }
+}
+
+impl Drop for Hashing<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.inode.run(|_| false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    use super::*;
+
+    /// Writes `len` bytes at `back` bytes before the end of both.
+    fn write(running: &mut Running, bytes: &mut Vec<u8>, back: usize, len: usize) -> bool {
+        let at = bytes.len().saturating_sub(back);
+        let data: Vec<u8> = (0..len).map(|i| (at + i + back) as u8).collect();
+        let follows = running.begin(at as u64) && running.write(at as u64, &data);
+        let end = (at + len).max(bytes.len());
+        bytes.resize(end, 0);
+        bytes[at..at + len].copy_from_slice(&data);
+        follows
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_checksum_of_all_bytes_or_gives_up(
+            writes in prop::collection::vec((0usize..5000, 1usize..20_000, any::<bool>()), 1..20),
+        ) {
+            let (mut running, mut bytes) = (Running::default(), Vec::new());
+            for (back, len, appends) in writes {
+                let back = if appends { 0 } else { back.min(bytes.len()) };
+                let hashed = running.hashed();
+                let at = (bytes.len() - back) as u64;
+                let follows = write(&mut running, &mut bytes, back, len);
+                prop_assert_eq!(follows, at >= hashed);
+                if !follows {
+                    return Ok(());
+                }
+                // What a write leaves behind its end is not the checksum's until it is written again.
+                bytes.truncate(at as usize + len);
+                let whole = Checked { len: bytes.len() as u64, checksum: xxh3_64(&bytes) };
+                prop_assert_eq!(running.whole(), whole);
+                let fixed = &bytes[..running.hashed() as usize];
+                let fixed = Checked { len: fixed.len() as u64, checksum: xxh3_64(fixed) };
+                prop_assert_eq!(running.fixed(), fixed);
+                prop_assert!(whole.len - fixed.len <= PAGE as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_page_may_be_written_again_and_no_other() {
+        let (mut running, mut bytes) = (Running::default(), Vec::new());
+        assert!(write(&mut running, &mut bytes, 0, 2 * PAGE));
+        assert!(write(&mut running, &mut bytes, PAGE, PAGE + 10));
+        assert_eq!(running.whole().checksum, xxh3_64(&bytes));
+        assert!(!write(&mut running, &mut bytes, PAGE + 11, 1));
+    }
+
+    #[test]
+    fn a_gap_and_a_write_beside_another_end_it() {
+        let mut running = Running::default();
+        assert!(running.begin(0) && running.write(0, b"bytes"));
+        assert!(running.begin(5));
+        assert!(!running.begin(5), "one is under way");
+        assert!(!running.write(6, b"behind a gap"));
+    }
+}
