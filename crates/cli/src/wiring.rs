@@ -33,10 +33,11 @@ pub(crate) fn parts(settings: &Settings) -> Vec<(&settings::Volume, Contract)> {
 }
 
 fn device(settings: &settings::Volume) -> Volume {
-    let settings::Volume { name, path, contract, share, adapt, journal_ops, scheduler, .. } =
-        settings;
+    let settings::Volume {
+        name, path, contract, share, adapt, journal_ops, scheduler, timeout, ..
+    } = settings;
     let volume = Volume::directory(name, path, contract.clone());
-    let volume = volume.share(*share).adapt(*adapt).scheduler(*scheduler);
+    let volume = volume.share(*share).adapt(*adapt).scheduler(*scheduler).timeout(*timeout);
     let volume = journal_ops.iter().fold(volume, |volume, &ops| volume.journal_ops(ops));
     if settings.simulate { volume.simulated() } else { volume }
 }

@@ -1,7 +1,7 @@
 //! Volumes without a settings file: a directory, the contract it was bought with, and a gate.
 //!
 //! ```text
-//! Volume (what to open) ── Devices::open ──> Device: gate -> [simulate] -> directory
+//! Volume (what to open) ── Devices::open ──> Device: gate -> [simulate] -> deadline -> reserve -> directory
 //! ```
 //!
 //! A [`Volume`] is a recipe and opens nothing. [`Devices`] are open volumes; a [`Pool`] is open devices as one, for the
@@ -12,8 +12,9 @@ mod pool;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::pool::spread::{Opening, Spread};
 use ::pool::{Member, PoolId};
@@ -24,12 +25,14 @@ use policy::contract::{Contract, catalogue};
 use policy::estimate::IoKind;
 use policy::sched::Policy;
 use volume::dir::{BlockDevice, Dir, DirOptions, SyncCost};
+use volume::io_pool::{IoPool, THREADS};
+use volume::layer::deadline::{self, Deadline};
 use volume::layer::gate::Gate;
 use volume::layer::reserve::Reserve;
 use volume::layer::simulate::{Count, Simulate};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, ErrorKind};
+use volume::{Clock, Name};
 
 use self::learned::LearnedFile;
 pub use self::pool::{Copies, Pool, PoolBuilder};
@@ -37,6 +40,8 @@ use crate::{Error, Result};
 
 /// The prefix of the names of a device's reserve.
 const RESERVE: &str = "device-";
+/// Its opening lists every object, so it may take as many limits as this.
+const RESERVE_LIMITS: u32 = 6;
 
 /// The contract called `name` in the catalogue, as sold without extras. For extras, use [`policy::contract::spec`].
 ///
@@ -59,6 +64,7 @@ pub struct Volume {
     simulate: bool,
     adapt: Option<bool>,
     journal_ops: Option<u64>,
+    timeout: Duration,
 }
 
 #[derive(Clone)]
@@ -104,6 +110,7 @@ impl Volume {
             simulate: false,
             adapt: None,
             journal_ops: None,
+            timeout: deadline::LIMIT,
         }
     }
 
@@ -154,37 +161,63 @@ impl Volume {
         self
     }
 
+    /// How long the device may take for a call before the call fails, and the volume counts as one that does not
+    /// answer: see [`volume::layer::deadline`]. Default: [`deadline::LIMIT`]. For a [`Volume::other`] it holds for calls
+    /// that do not block the thread that polls them.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
     /// Its name for people.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn open(&self, clock: &Clock, dirs: &DirOptions) -> volume::Result<Device> {
+    /// Opens the directory on a thread of its own, so that a device that hangs delays this by the limit only.
+    async fn open_directory(&self, path: &Path, clock: &Clock) -> volume::Result<(Reserve, SyncCost)> {
+        let (name, limit) = (&self.name, self.timeout);
+        let io = IoPool::apart(THREADS);
+        let options = DirOptions { create: self.simulate, io: io.clone(), ..DirOptions::default() };
+        let (path, is_simulated) = (path.to_path_buf(), self.simulate);
+        let opening = io.run(move || {
+            let directory = Dir::open(path, options)?;
+            // A simulated provider counts what the gate lets through, without a file system.
+            let sync = if is_simulated { SyncCost::default() } else { directory.sync_cost() };
+            Ok((Arc::new(directory), sync))
+        });
+        let (directory, sync) = deadline::opened(name, limit, clock, opening).await?;
+        let opening = Reserve::open(directory, RESERVE);
+        let reserve = deadline::opened(name, RESERVE_LIMITS * limit, clock, opening).await?;
+        Ok((reserve, sync))
+    }
+
+    fn open(&self, clock: &Clock) -> volume::Result<Device> {
         let (mut reserve, mut sync) = (None, SyncCost::default());
         let device: Arc<dyn volume::Volume> = match &self.home {
             Home::Directory(path) => {
-                let options = DirOptions { create: self.simulate, ..dirs.clone() };
-                let directory = Arc::new(Dir::open(path, options)?);
-                // A simulated provider counts what the gate lets through, without a file system.
+                let (backed, cost) = block_on(self.open_directory(path, clock))?;
+                sync = cost;
                 if !self.simulate {
-                    sync = directory.sync_cost();
                     self.check_journal(sync.journal_ops);
                 }
-                let backed = block_on(Reserve::open(directory, RESERVE))?;
                 backed.hide();
                 reserve = Some(backed.clone());
                 Arc::new(backed)
             }
             Home::Other(volume) => Arc::clone(volume),
         };
+        let limited = Deadline::new(device, &self.name, self.timeout, clock.clone());
         let contract = &self.contract;
         let provider = self.simulate.then(|| {
-            Arc::new(Simulate::new(Arc::clone(&device), contract, clock.clone(), any_number()))
+            let device: Arc<dyn volume::Volume> = Arc::new(limited.clone());
+            Arc::new(Simulate::new(device, contract, clock.clone(), any_number()))
         });
-        let device = match &provider {
+        let device: Arc<dyn volume::Volume> = match &provider {
             Some(provider) => Arc::clone(provider) as _,
-            None => device,
+            None => Arc::new(limited.clone()),
         };
         let below = match &self.home {
             Home::Directory(path) if !self.simulate => BlockDevice::of(path),
@@ -204,6 +237,7 @@ impl Volume {
         Ok(Device {
             name: self.name.clone(),
             gate: Arc::new(gate),
+            limited,
             provider,
             reserve,
             below,
@@ -228,6 +262,8 @@ impl Volume {
 pub struct Device {
     name: String,
     gate: Arc<Gate<Arc<dyn volume::Volume>>>,
+    /// The limit on its calls, below the gate.
+    limited: Deadline,
     /// The simulated provider, if there is one.
     provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
     /// The reserve in its directory, if it has one.
@@ -269,9 +305,29 @@ impl Device {
     pub fn set_reserve(&self, bytes: u64) {
         // Directories of simulated volumes mostly share one device with everything else.
         if let Some(reserve) = self.reserve.as_ref().filter(|_| self.provider.is_none()) {
+            let name = Name::new(RESERVE).expect("it has only letters and a dash");
+            let approach = || {
+                let reserve = reserve.clone();
+                self.limited.run(&name, async move { reserve.approach(bytes).await })
+            };
             // A piece that cannot be reserved now is reserved later.
-            while block_on(reserve.approach(bytes)).unwrap_or(false) {}
+            while block_on(approach()).unwrap_or(false) {}
         }
+    }
+
+    /// How long its device has not answered, and calls to it fail at once; `None` while it serves.
+    #[must_use]
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.limited.silent_for()
+    }
+
+    /// Writes and syncs a page, through the gate, to see whether the device answers. It is ready within the device's
+    /// limit, and the time that the gate takes.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub async fn try_out(&self) -> volume::Result<()> {
+        deadline::try_out(&*self.gate).await
     }
 
     /// Writes what its gate has learned of it to its directory, if that changed: see [`Volume::adapt`]. The next start
@@ -354,13 +410,12 @@ impl Devices {
     /// # Errors
     /// `Volume`: another process has one of them, or it cannot be used. `AllAway`: none is available.
     pub fn open(volumes: &[Volume], clock: &Clock) -> Result<Self> {
-        let dirs = DirOptions::default();
         let mut list = List::default();
         for volume in volumes {
             let name = &volume.name;
-            match volume.open(clock, &dirs) {
+            match volume.open(clock) {
                 Ok(device) => list.here.push(Arc::new(device)),
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                Err(error) if error.kind().is_away() => {
                     list.away.push(Away { name: name.clone(), why: error.to_string() });
                 }
                 Err(source) => return Err(Error::Volume { name: name.clone(), source }),
@@ -398,7 +453,7 @@ impl Devices {
 
     /// Opens another volume, and adds it to `pool`.
     pub(crate) fn add(&self, volume: &Volume, pool: &Spread, clock: &Clock) -> Result<()> {
-        let opened = volume.open(clock, &DirOptions::default());
+        let opened = volume.open(clock);
         let named = |source| Error::Volume { name: volume.name.clone(), source };
         let device = Arc::new(opened.map_err(named)?);
         block_on(pool.add_volume(device.member())).map_err(Error::Pool)?;

@@ -25,12 +25,13 @@ pub enum Error {
 const MARK: &str = " [pool: ";
 
 /// The mark's word for every kind.
-const WORDS: [(ErrorKind, &str); 11] = [
+const WORDS: [(ErrorKind, &str); 12] = [
     (ErrorKind::NotFound, "not found"),
     (ErrorKind::AlreadyExists, "already exists"),
     (ErrorKind::Gone, "gone"),
     (ErrorKind::Busy, "busy"),
     (ErrorKind::Unavailable, "unavailable"),
+    (ErrorKind::TimedOut, "timed out"),
     (ErrorKind::OutOfSpace, "out of space"),
     (ErrorKind::Corrupt, "corrupt"),
     (ErrorKind::Poisoned, "poisoned"),
@@ -124,14 +125,14 @@ const fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// A volume that is away may come back, a full one may get room, and bytes that the device does not take go elsewhere:
+/// A volume that is away or does not answer may come back, a full one may get room, and bytes that the device does not take go elsewhere:
 /// RocksDB retries each second and recovers by itself. A failed sync is final: the state of the device is unknown, and a
 /// retry would only hide the loss.
 ///
 /// Reads that RocksDB does not repeat are never retryable: on a retryable error, the background opening
 /// of tables stops writes.
 pub(crate) const fn is_retryable(kind: ErrorKind, call: Call) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace | ErrorKind::Io)
+    (kind.is_away() || matches!(kind, ErrorKind::Busy | ErrorKind::OutOfSpace | ErrorKind::Io))
         && !matches!(call, Call::Read)
 }
 
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_fails_is_tried_again_by_whoever_tries_by_itself() {
-        for kind in [ErrorKind::Unavailable, ErrorKind::Io] {
+        for kind in [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Io] {
             for call in [Call::Names, Call::BackgroundRead, Call::TableWrite, Call::LogWrite] {
                 assert_eq!(told(kind, call), (Code::IoError, true, false));
             }

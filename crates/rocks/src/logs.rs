@@ -76,7 +76,7 @@ impl LogFile {
 
 /// Whether a sync that failed with `kind` may succeed later.
 const fn is_owed(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace)
+    kind.is_away() || matches!(kind, ErrorKind::Busy | ErrorKind::OutOfSpace)
 }
 
 /// Every log of a database, and the thread that syncs the dirty ones.
@@ -278,7 +278,9 @@ mod tests {
     /// Only a volume that was away was synced again: a full or busy one stayed unsynced until the next append.
     #[test]
     fn a_sync_that_may_do_better_is_asked_for_again() {
-        for kind in [ErrorKind::Unavailable, ErrorKind::OutOfSpace, ErrorKind::Busy] {
+        for kind in
+            [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::OutOfSpace, ErrorKind::Busy]
+        {
             let mut first = Some(kind);
             let (object, told) = failing(move || first.take());
             let logs = Logs::start(NEVER, &Clock::simulated());

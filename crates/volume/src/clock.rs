@@ -92,7 +92,7 @@ impl Clock {
     /// Ready at `at`, or at once if that has passed.
     #[must_use]
     pub fn sleep_until(&self, at: Instant) -> Sleep {
-        Sleep { clock: self.clone(), at, armed: false }
+        Sleep { clock: self.clone(), at, armed: None }
     }
 
     /// Ready after `wait`.
@@ -192,7 +192,8 @@ fn instant_after(origin: std::time::Instant) -> Instant {
 pub struct Sleep {
     clock: Clock,
     at: Instant,
-    armed: bool,
+    /// The task that an alarm will wake: a future may move from one task to another while it sleeps.
+    armed: Option<Waker>,
 }
 
 impl Future for Sleep {
@@ -202,14 +203,14 @@ impl Future for Sleep {
         if self.clock.now() >= self.at {
             return Poll::Ready(());
         }
-        if !self.armed {
+        if !self.armed.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             // A thread that may block sleeps on its own: no hop through the timer thread.
             let by_itself =
                 self.clock.machine_time(self.at).is_some_and(|at| task::alarm_here(at, cx.waker()));
             if !by_itself {
                 self.clock.wake_at(self.at, cx.waker().clone());
             }
-            self.armed = true;
+            self.armed = Some(cx.waker().clone());
         }
         Poll::Pending
     }
@@ -357,6 +358,20 @@ mod tests {
         clock.run(join_all(waits));
         assert_eq!(*order.lock(), [1, 2, 3]);
         assert_eq!(clock.now(), Instant::ZERO + Duration::from_secs(180));
+    }
+
+    /// A future that one task gave up, and another runs to its end, was never woken.
+    #[test]
+    fn a_sleep_wakes_the_task_that_polled_it_last() {
+        let clock = Clock::simulated();
+        let counts = [(); 2].map(|()| Arc::new(Count(AtomicUsize::new(0))));
+        let mut sleep = pin!(clock.sleep(Duration::from_secs(1)));
+        for count in &counts {
+            let waker = Waker::from(Arc::clone(count));
+            assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        clock.advance();
+        assert_eq!(counts[1].0.load(Ordering::SeqCst), 1);
     }
 
     #[test]

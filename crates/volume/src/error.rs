@@ -19,9 +19,11 @@ pub enum ErrorKind {
     /// Try again: nothing was done. A deadline passed, a queue was full, or this process lacks something (descriptors,
     /// rights, memory): the message then names the way out. It says nothing about the volume or its bytes.
     Busy,
-    /// The volume is away or timed out, perhaps after the operation took effect: try again when it
-    /// is back.
+    /// The volume is away, perhaps since the operation took effect: try again when it is back.
     Unavailable,
+    /// The volume gave no answer within its limit. The operation may have taken effect, or may still: bytes that it
+    /// writes are unknown. Read another copy, write elsewhere; try again when the volume answers.
+    TimedOut,
     /// The volume is full: make room, or write elsewhere.
     OutOfSpace,
     /// Stored bytes are not what was written: read a replica, or restore.
@@ -42,6 +44,12 @@ impl ErrorKind {
     #[must_use]
     pub const fn is_damage(self) -> bool {
         matches!(self, Self::Corrupt | Self::Io)
+    }
+
+    /// Whether the volume did not serve the call, and may serve it later.
+    #[must_use]
+    pub const fn is_away(self) -> bool {
+        matches!(self, Self::Unavailable | Self::TimedOut)
     }
 }
 

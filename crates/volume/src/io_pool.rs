@@ -1,7 +1,7 @@
 //! Threads for system calls that would stop an executor.
 //!
 //! Only threads that run under [`crate::task::block_on`] may block. For calls from all other threads, a leaf volume
-//! uses this pool.
+//! uses this pool; for calls from any thread where the device may hang, see [`IoPool::apart`].
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -16,6 +16,9 @@ use crate::task;
 /// How long a thread waits for another call before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// Threads for each volume: as many calls as the deepest queue that a device is given.
+pub const THREADS: NonZeroUsize = NonZeroUsize::new(128).expect("128 is not zero");
+
 /// A bounded number of threads, started on demand and ended when idle. Clones share them.
 ///
 /// Calls run first in, first out. The queue has no bound of its own: each call in it is a request that a gate let
@@ -25,6 +28,7 @@ pub struct IoPool(Arc<Shared>);
 
 struct Shared {
     threads_max: NonZeroUsize,
+    is_apart: bool,
     state: Mutex<State>,
     called: Condvar,
 }
@@ -40,11 +44,28 @@ impl IoPool {
     /// Starts no thread yet. At most `threads_max` calls run at once, one on each thread.
     #[must_use]
     pub fn new(threads_max: NonZeroUsize) -> Self {
-        let (state, called) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { threads_max, state, called }))
+        Self::with(threads_max, false)
     }
 
-    /// Makes `call`: in place if this thread may block, else on a thread of the pool.
+    /// A pool that makes every call on a thread of its own, also for threads that may block. A system call on a hanging
+    /// device never returns: it must not keep the caller, who can give up waiting for the pool.
+    #[must_use]
+    pub fn apart(threads_max: NonZeroUsize) -> Self {
+        Self::with(threads_max, true)
+    }
+
+    fn with(threads_max: NonZeroUsize, is_apart: bool) -> Self {
+        let (state, called) = (Mutex::default(), Condvar::new());
+        Self(Arc::new(Shared { threads_max, is_apart, state, called }))
+    }
+
+    /// Whether no call is ever made in place.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.0.is_apart
+    }
+
+    /// Makes `call`: in place if this thread may block and the pool is not [apart](IoPool::apart), else on a thread of
+    /// the pool.
     ///
     /// After the future is dropped, a call that began still ends, and any other call is not made. The call owns its
     /// buffers in both cases.
@@ -52,7 +73,7 @@ impl IoPool {
     /// # Panics
     /// When `call` does.
     pub async fn run<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
-        if task::may_block() { call() } else { self.submit(call).await }
+        if task::may_block() && !self.0.is_apart { call() } else { self.submit(call).await }
     }
 
     fn submit<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> Task<T> {
@@ -130,6 +151,14 @@ mod tests {
         let here = thread::current().id();
         let there = block_on(async { pool(1).run(|| thread::current().id()).await });
         assert_eq!(there, here);
+    }
+
+    #[test]
+    fn a_pool_apart_keeps_its_calls_from_every_caller() {
+        let pool = IoPool::apart(NonZeroUsize::MIN);
+        let here = thread::current().id();
+        let there = block_on(async { pool.run(|| thread::current().id()).await });
+        assert_ne!(there, here);
     }
 
     #[test]

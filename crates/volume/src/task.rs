@@ -57,6 +57,19 @@ pub fn may_block() -> bool {
     MAY_BLOCK.get()
 }
 
+/// Runs `work` as on a thread that may not block. For futures that wake others, which run at once where they are woken:
+/// such a future belongs to no thread, so it must neither block this one nor leave its alarms here.
+pub(crate) fn without_blocking<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            MAY_BLOCK.set(self.0);
+        }
+    }
+    let _restore = Restore(MAY_BLOCK.replace(false));
+    work()
+}
+
 /// Makes the sleeps of this thread end on time; by the kernel's default they end up to 50 us late.
 pub(crate) fn sleep_precisely() {
     // Best effort: without it waits are longer, but right.
@@ -189,6 +202,14 @@ mod tests {
     fn the_mark_is_gone_when_the_future_ended() {
         block_on(async { assert!(may_block()) });
         assert!(!may_block());
+    }
+
+    #[test]
+    fn work_of_others_may_not_block_the_thread_that_woke_it() {
+        block_on(async {
+            without_blocking(|| assert!(!may_block()));
+            assert!(may_block());
+        });
     }
 
     /// A one-value channel, small enough to see that only the waker connects its ends.

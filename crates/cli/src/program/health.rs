@@ -1,19 +1,22 @@
 //! The health of the program: whether its stores serve, and which volumes answer.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use engine::health::StoreHealth;
+use plimsoll::volumes::{Device, Devices};
 use pool::spread::Redundancy;
 use serve::admin::Health;
-use volume::Space;
 
 use super::Program;
+use super::probe::Spaces;
 
 impl Program {
-    /// Checks every volume and every store. Waits for a volume at most as long as [`Probes`] do.
+    /// Checks every volume and every store, and writes a page to each volume now and then. Waits for a volume at most as
+    /// long as [`Probes`] do.
     ///
     /// [`Probes`]: super::probe::Probes
     pub(super) fn look(&self) -> Health {
+        self.probes.write_pages(&self.stores.here(), &self.clock);
         let spaces = self.spaces();
         let mut health = Health::default();
         for away in self.stores.away() {
@@ -32,11 +35,14 @@ impl Program {
         });
         if let Some(store) = self.kv() {
             // The pool knows better than the last look of its mover.
-            let own = StoreHealth { reads_refused: None, ..store.health() };
+            let mut own = StoreHealth { reads_refused: None, ..store.health() };
+            let none = pool.and_then(|pool| no_answer(pool.devices(), &spaces));
+            own.writes_refused = own.writes_refused.or(none);
             health.stores.insert("kv".into(), on_pool(own, redundancy));
         }
         if let Some(store) = self.series() {
             let mut own = store.health();
+            own.writes_refused = own.writes_refused.or(no_answer(store.devices(), &spaces));
             own.damaged += store.pool().map_or(0, |pool| pool.damage().left);
             let redundancy = redundancy.filter(|_| store.pool().is_some());
             health.stores.insert("series".into(), on_pool(own, redundancy));
@@ -45,9 +51,17 @@ impl Program {
     }
 
     /// The space on each volume, or its problem. Waits a bounded time.
-    pub(super) fn spaces(&self) -> BTreeMap<String, Result<Space, String>> {
+    pub(super) fn spaces(&self) -> Spaces {
         self.probes.spaces(&self.stores.here(), &self.clock)
     }
+}
+
+/// Why a store on these volumes takes no writes, if none of them answers.
+fn no_answer(devices: &Devices, spaces: &Spaces) -> Option<String> {
+    let here = devices.here();
+    let silent = |device: &Arc<Device>| spaces.get(device.name()).is_some_and(Result::is_err);
+    (!here.is_empty() && here.iter().all(silent))
+        .then(|| "none of its volumes answers: see their problems".into())
 }
 
 /// The health of a store, with that of the pool it is on.

@@ -285,7 +285,7 @@ fn of_kind(kind: ErrorKind, told: String) -> Error {
         ErrorKind::AlreadyExists | ErrorKind::OutOfSpace | ErrorKind::Fenced => {
             Error::Conflict(told)
         }
-        ErrorKind::Busy | ErrorKind::Unavailable => Error::Unavailable(told),
+        ErrorKind::Busy | ErrorKind::Unavailable | ErrorKind::TimedOut => Error::Unavailable(told),
         ErrorKind::Invalid => Error::Invalid(told),
         _ => Error::Internal(told),
     }

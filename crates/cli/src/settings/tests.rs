@@ -70,6 +70,8 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("[volume.a]", "[volume.a]\nrho = 1.5"),
             ("[volume.a]", "[volume.a]\nrho = 0"),
             ("[volume.a]", "[volume.a]\nscheduler = \"tag\""),
+            ("[volume.a]", "[volume.a]\ntimeout = 10"),
+            ("[volume.a]", "[volume.a]\ntimeout = \"500ms\""),
         ],
     ),
     (
@@ -273,6 +275,7 @@ fn a_short_file_gets_every_default() {
         beta = 0.9
         adapt = true
         scheduler = "tags"
+        timeout = "10s"
 
         [volume.b]
         path = "/mnt/b"
@@ -282,6 +285,7 @@ fn a_short_file_gets_every_default() {
         beta = 0.9
         adapt = true
         scheduler = "tags"
+        timeout = "10s"
 
         [pool.main]
         layout = "spread"

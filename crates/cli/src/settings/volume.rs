@@ -1,6 +1,7 @@
 //! `[volume.<name>]`: a device and its contract.
 
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use policy::budget::Share;
 use policy::contract::catalogue;
@@ -10,6 +11,7 @@ use policy::sched::Policy;
 use policy::units::{Bytes, BytesPerSec, Iops};
 use serde::Deserialize;
 use toml::de::ValueDeserializer;
+use volume::layer::deadline;
 
 use super::document::{Field, Section};
 use super::nearest::nearest;
@@ -29,7 +31,11 @@ pub(super) const KEYS: &[&str] = &[
     "adapt",
     "journal_ops",
     "scheduler",
+    "timeout",
 ];
+
+/// The shortest limit: a disk with a full queue takes this long.
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// A device volume.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +57,8 @@ pub(crate) struct Volume {
     pub(crate) journal_ops: Option<u64>,
     /// The scheduler of the gate. Default: tags.
     pub(crate) scheduler: Policy,
+    /// How long the device may take for a call. Default: [`deadline::LIMIT`].
+    pub(crate) timeout: Duration,
     /// The settings of the contract, for display.
     asked: Asked,
 }
@@ -77,10 +85,22 @@ impl Volume {
         let scheduler = scheduler(section);
         let share = share(section);
         let adapt = section.read_or("adapt", !simulate, Field::flag);
+        let timeout = section.read_or("timeout", deadline::LIMIT, timeout);
         let journal_ops = section.read("journal_ops", |field| field.number(0..=JOURNAL_OPS_MAX));
         let (contract, asked) = contract(section)?;
         let path = path?;
-        Some(Self { name, path, contract, simulate, share, adapt, journal_ops, scheduler, asked })
+        Some(Self {
+            name,
+            path,
+            contract,
+            simulate,
+            share,
+            adapt,
+            journal_ops,
+            scheduler,
+            timeout,
+            asked,
+        })
     }
 
     /// Takes over the contract of `other`, with its settings.
@@ -123,6 +143,7 @@ impl Volume {
         entries.extend(self.journal_ops.map(|ops| Entry::new(&section, "journal_ops", ops)));
         let scheduler = self.scheduler.name();
         entries.push(Entry::new(&section, "scheduler", format_args!("{scheduler:?}")));
+        entries.push(Entry::new(&section, "timeout", units::show_duration(self.timeout)));
         entries
     }
 }
@@ -188,6 +209,15 @@ fn share(section: &Section<'_>) -> Share {
         section.need("rho", "a number above 0", |field| Err::<(), _>(field.mistake(positive)));
         usual
     })
+}
+
+/// A device that is merely slow must not pass for one that hangs.
+fn timeout(field: &Field<'_>) -> Result<Duration, Mistake> {
+    let timeout = field.duration()?;
+    if timeout < TIMEOUT_MIN {
+        return Err(field.mistake("\"1s\" or more"));
+    }
+    Ok(timeout)
 }
 
 fn scheduler(section: &Section<'_>) -> Policy {

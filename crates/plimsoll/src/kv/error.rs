@@ -15,7 +15,7 @@ pub(super) fn store_error(error: rust_rocksdb::Error) -> Error {
     let text = error.into_string();
     match (pool, kind) {
         (Some(Pool::OutOfSpace), _) => out_of_space(&text),
-        (Some(Pool::Unavailable), _) => Error::Unavailable(text),
+        (Some(Pool::Unavailable | Pool::TimedOut), _) => Error::Unavailable(text),
         (Some(Pool::Busy), _) => Error::Busy(text),
         (Some(Pool::Corrupt | Pool::Io), _) => Error::Corrupt(text),
         // Another process has the volumes.

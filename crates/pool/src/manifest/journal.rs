@@ -505,8 +505,11 @@ impl Journal {
 
     fn no_copy_left(&self, failed: Failed) -> Error {
         let mut kinds = failed.iter().map(|(_, e)| e.kind());
-        let first = kinds.next().unwrap_or(ErrorKind::Unavailable);
-        let kind = if kinds.all(|kind| kind == first) { first } else { ErrorKind::Poisoned };
+        let kind = match kinds.next().unwrap_or(ErrorKind::Unavailable) {
+            first if kinds.clone().all(|kind| kind == first) => first,
+            first if first.is_away() && kinds.all(ErrorKind::is_away) => ErrorKind::Unavailable,
+            _ => ErrorKind::Poisoned,
+        };
         let causes = self.members.causes(&failed);
         let what = format!(
             "the pool can be read but not changed, because no volume takes its manifest ({causes}): repair one \

@@ -137,7 +137,7 @@ async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited<Found>>> 
         match found {
             Ok(found) => visited.push(found),
             // A header that the device cannot read: the volume is of no use now.
-            Err(e) if trust.away && matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Io) => {
+            Err(e) if trust.away && (e.kind().is_away() || e.kind() == ErrorKind::Io) => {
                 tracing::warn!("the pool opens without a volume: {e}");
             }
             Err(e) => return Err(e),

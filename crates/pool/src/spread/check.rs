@@ -326,7 +326,7 @@ pub(super) const NOT_WRITTEN: &str = "it is not what was written";
 pub(super) fn problem(e: &Error) -> Option<Problem> {
     match e.kind() {
         ErrorKind::NotFound | ErrorKind::Gone => None,
-        ErrorKind::Unavailable => Some(Problem::Away),
+        kind if kind.is_away() => Some(Problem::Away),
         kind if kind.is_damage() => Some(Problem::Unreadable(e.to_string())),
         _ => Some(Problem::Unread(e.to_string())),
     }

@@ -321,6 +321,7 @@ fn is_about_the_volume(e: &Error) -> bool {
         ErrorKind::OutOfSpace
             | ErrorKind::Unavailable
             | ErrorKind::Busy
+            | ErrorKind::TimedOut
             | ErrorKind::Poisoned
             | ErrorKind::Io
     )

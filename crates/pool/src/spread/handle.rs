@@ -262,7 +262,7 @@ impl Handle {
                     self.pool.0.damages.tell_if_damaged(&self.inode, replica.number, &e);
                     damaged.extend(e.kind().is_damage().then_some(replica.number));
                     // Prefer an error of a copy that may answer later.
-                    if failed.kind() != ErrorKind::Unavailable && !is_busy(&failed) {
+                    if !failed.kind().is_away() && !is_busy(&failed) {
                         failed = e;
                     }
                 }
@@ -484,12 +484,13 @@ impl Handle {
 }
 
 /// Whether another copy may answer after this error.
-fn another_may(e: &Error) -> bool {
+pub(super) fn another_may(e: &Error) -> bool {
     // `Busy` may be about one volume: a full queue, or no right to its files.
     is_suspicious(e)
+        || e.kind().is_away()
         || matches!(
             e.kind(),
-            ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Poisoned | ErrorKind::Gone
+            ErrorKind::Busy | ErrorKind::Poisoned | ErrorKind::Gone
         )
 }
 

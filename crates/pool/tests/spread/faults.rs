@@ -86,7 +86,7 @@ async fn run_on(pool: &Spread, ops: &[Op]) -> Vec<Model> {
 fn whichever_call_fails_nothing_committed_is_lost() {
     let effects = [
         Effect::Fail(ErrorKind::Unavailable),
-        Effect::FailAfter(ErrorKind::Unavailable),
+        Effect::FailAfter(ErrorKind::TimedOut),
         Effect::Fail(ErrorKind::OutOfSpace),
         Effect::Fail(ErrorKind::Io),
         Effect::Fail(ErrorKind::Poisoned),

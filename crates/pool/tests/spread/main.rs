@@ -11,6 +11,7 @@ mod damage;
 mod faults;
 mod formats;
 mod full;
+mod hanging;
 mod jitter;
 mod logs;
 mod losses;

@@ -247,11 +247,17 @@ impl Object for Handle {
         self.run(move |file| file.write_at(offset, &data))
     }
 
-    fn blocking_read_at(&self, offset: u64, into: &mut [u8], _io: Io) -> Result<usize> {
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        if self.0.volume.io.is_apart() {
+            return crate::blocking::read_at(self, offset, into, io);
+        }
         self.0.read_into(offset, into)
     }
 
-    fn blocking_write_at(&self, offset: u64, data: &[u8], _io: Io) -> Result<()> {
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        if self.0.volume.io.is_apart() {
+            return crate::blocking::write_at(self, offset, data, io);
+        }
         self.0.write_at(offset, data)
     }
 

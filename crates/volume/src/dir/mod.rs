@@ -53,7 +53,6 @@ mod verdict;
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -71,7 +70,7 @@ pub use self::probe::SyncCost;
 use self::sys::Call;
 use self::verdict::Verdict;
 use crate::health::Health;
-use crate::io_pool::IoPool;
+use crate::io_pool::{IoPool, THREADS};
 use crate::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
 const OBJECTS: &str = "objects";
@@ -88,14 +87,14 @@ pub struct DirOptions {
     /// Use `O_DIRECT` where the file system takes it. On by default; without it the page cache serves reads that a
     /// contract would count.
     pub direct: bool,
-    /// The threads for calls from threads that may not block; several volumes may share them. 32 by default. Their
-    /// number bounds the calls in flight; with too few, a device that could serve more sits idle.
+    /// The threads for calls from threads that may not block, or for all calls: see [`IoPool::apart`]. By default
+    /// [`THREADS`] of its own: a volume that hangs keeps its threads. Their number bounds the calls in flight; with too
+    /// few, a device that could serve more sits idle.
     pub io: IoPool,
 }
 
 impl Default for DirOptions {
     fn default() -> Self {
-        const THREADS: NonZeroUsize = NonZeroUsize::new(32).expect("32 is not zero");
         Self { create: false, direct: true, io: IoPool::new(THREADS) }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod call;
 pub mod crash;
+pub mod deadline;
 pub mod fault;
 pub mod gate;
 pub mod reserve;

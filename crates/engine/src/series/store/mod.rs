@@ -431,7 +431,7 @@ fn failed(error: &volume::Error) -> Error {
         ErrorKind::Invalid => Error::Invalid(what),
         ErrorKind::NotFound => Error::NotFound(what),
         ErrorKind::Busy => Error::Busy { why: what, after: Duration::from_secs(1) },
-        ErrorKind::Unavailable | ErrorKind::Poisoned | ErrorKind::Fenced => {
+        ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Poisoned | ErrorKind::Fenced => {
             Error::Unavailable(what)
         }
         _ => Error::Other(what),
