@@ -9,7 +9,7 @@ mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,8 +19,8 @@ use plimsoll::volumes::{Device, Pool};
 use policy::estimate::Finding;
 use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
-use policy::purpose::Class;
-use policy::sched::Waits;
+use policy::purpose::{Class, Tenant};
+use policy::sched::{TenantFigures, Waits};
 use policy::time::Instant;
 use serve::admin::volumes::{Changed, List, New};
 use serve::admin::{self, Control, Health};
@@ -52,8 +52,8 @@ pub(crate) struct Program {
     tls: Option<Arc<Tls>>,
     /// The certificates for clients of time series, with TLS.
     points_tls: Option<Arc<Tls>>,
-    /// The passwords and tokens of the listeners, once these are open.
-    access: OnceLock<Access>,
+    /// The passwords and tokens of the services that run.
+    access: Access,
 }
 
 impl Program {
@@ -68,7 +68,7 @@ impl Program {
         let started = clock.now();
         let drains = Drains::resume(stores.pool.as_deref().map(Pool::spread), &clock);
         let (settings, changing) = (Mutex::new(settings), Mutex::default());
-        let (probes, access) = (Probes::default(), OnceLock::new());
+        let (probes, access) = (Probes::default(), Access::default());
         Self {
             stores,
             clock,
@@ -84,26 +84,38 @@ impl Program {
         }
     }
 
-    /// Lets a reload change the passwords and tokens of these listeners.
-    pub(crate) fn with_endpoints(
-        &self,
-        redis: Option<&serve::resp::Service>,
-        points: Option<&http::Service>,
-    ) {
-        let points = points.map(|service| Arc::clone(&service.tokens));
-        let redis = redis.map(|service| Arc::clone(&service.access));
-        let access = Access { redis, points };
-        assert!(self.access.set(access).is_ok(), "the endpoints are opened once");
+    /// Lets a reload change the passwords of this service.
+    pub(crate) fn with_keys(&self, redis: &serve::resp::Service) {
+        let access = self.access.redis.set(Arc::clone(&redis.access));
+        assert!(access.is_ok(), "the service is started once");
+    }
+
+    /// Lets a reload change the tokens of this service.
+    pub(crate) fn with_points(&self, points: &http::Service) {
+        let tokens = self.access.points.set(Arc::clone(&points.tokens));
+        assert!(tokens.is_ok(), "the service is started once");
+    }
+
+    /// Tries again to open the key-value store; whether it is open. Blocks for as long as a recovery takes.
+    pub(crate) fn open_kv(&self) -> bool {
+        let settings = self.settings.lock().clone();
+        self.stores.open_kv(&settings)
+    }
+
+    /// Tries again to open the store of time series; whether it is open. Blocks for as long as a recovery takes.
+    pub(crate) fn open_series(&self) -> bool {
+        let settings = self.settings.lock().clone();
+        self.stores.open_series(&settings, &self.clock)
     }
 
     /// The key-value store, if there is one.
     pub(crate) fn kv(&self) -> Option<&plimsoll::kv::Store> {
-        self.stores.kv.as_ref()
+        self.stores.kv()
     }
 
     /// The store of time series, if there is one.
     pub(crate) fn series(&self) -> Option<&plimsoll::series::Store> {
-        self.stores.series.as_ref()
+        self.stores.series()
     }
 
     /// Stops background work and closes the stores: everything is durable on return.
@@ -212,7 +224,9 @@ impl Figures for Program {
             let space = spaces.get(name)?.as_ref().ok()?;
             Some(figures::Space { total: space.total, free: space.free })
         };
+        let stores = pool.map(|pool| pool.tenants()).unwrap_or_default();
         let figures = self.stores.here().into_iter().map(|device| figures::Volume {
+            stores: store_loads(&device, &stores),
             spare: spare(device.name()),
             weight: weight(device.name()),
             space: space(device.name()),
@@ -303,9 +317,7 @@ impl Control for Program {
         if let (Some(renewal), Some((_, current))) = (points, &mut current.series) {
             told.push(renewal.apply(&mut current.tls));
         }
-        if let Some(access) = self.access.get() {
-            told.extend(access.change(&mut current, &new));
-        }
+        told.extend(self.access.change(&mut current, &new));
         told.extend(self.change_contracts(&mut current, &new));
         for volume in &mut current.volumes {
             let (Some(wanted), Some(device)) = (
@@ -431,10 +443,24 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
                 denied: of.refused + of.expired,
             })
             .collect(),
+        stores: Vec::new(),
         spare: None,
         weight: None,
         space: None,
     }
+}
+
+/// What each store of the pool got of a volume; nothing of a volume that is on no pool.
+fn store_loads(device: &Device, stores: &[(Tenant, String)]) -> Vec<figures::StoreLoad> {
+    let load = |(tenant, of): (Tenant, TenantFigures)| {
+        let name = match tenant {
+            Tenant::POOL => "pool".into(),
+            _ => stores.iter().find(|(known, _)| *known == tenant)?.1.clone(),
+        };
+        let (ops, bytes) = (of.spent.ops, of.spent.bytes);
+        Some(figures::StoreLoad { name, ops, bytes, queued: of.queued })
+    };
+    device.gate().meter().tenants.into_iter().filter_map(load).collect()
 }
 
 fn waits(waits: &Waits) -> figures::Waits {

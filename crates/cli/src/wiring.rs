@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use plimsoll::series;
 use plimsoll::volumes::{Devices, Pool, PoolBuilder, Volume};
-use plimsoll::{kv, series};
 use policy::contract::Contract;
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
 use pool::spread::Opening;
 use volume::Clock;
 
-use crate::program::Stores;
 use crate::settings::{self, On, Overlap, Placement, Settings};
 
 /// The volumes of the pool in use.
@@ -34,7 +33,15 @@ pub(crate) fn parts(settings: &Settings) -> Vec<(&settings::Volume, Contract)> {
 
 fn device(settings: &settings::Volume) -> Volume {
     let settings::Volume {
-        name, path, contract, share, adapt, journal_ops, scheduler, timeout, ..
+        name,
+        path,
+        contract,
+        share,
+        adapt,
+        journal_ops,
+        scheduler,
+        timeout,
+        ..
     } = settings;
     let volume = Volume::directory(name, path, contract.clone());
     let volume = volume.share(*share).adapt(*adapt).scheduler(*scheduler).timeout(*timeout);
@@ -61,22 +68,6 @@ pub(crate) fn opening(settings: &Settings, pool: &settings::Pool) -> Opening {
     opening.meta(meta.unwrap_or_default()).copies(pool.copies)
 }
 
-/// Opens the stores, and the pool that they are on.
-pub(crate) fn stores(settings: &Settings, clock: &Clock) -> anyhow::Result<Stores> {
-    let mut stores = Stores::default();
-    if let Some(pool) = settings.pool() {
-        stores.pool = Some(Arc::new(self::pool(settings, pool, clock).open()?));
-    }
-    if let (Some(kv), Some(pool)) = (&settings.kv, &stores.pool) {
-        let builder = kv::Store::builder().pool(Arc::clone(pool));
-        stores.kv = Some(builder.options(kv.options.clone()).open()?);
-    }
-    if let Some((series, _)) = &settings.series {
-        stores.series = Some(series_store(settings, series, stores.pool.as_ref(), clock)?);
-    }
-    Ok(stores)
-}
-
 /// A builder of the pool.
 pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) -> PoolBuilder {
     Pool::builder()
@@ -92,7 +83,7 @@ pub(crate) fn series_volumes(settings: &Settings, names: &[String]) -> Vec<Volum
 }
 
 /// Opens the store of time series, and logs its state.
-fn series_store(
+pub(crate) fn series_store(
     settings: &Settings,
     series: &settings::Series,
     pool: Option<&Arc<Pool>>,

@@ -21,8 +21,9 @@ pub use engine::series::{
     Test, Value, Written,
 };
 use engine::series::{Cursor, Series};
-use volume::Clock;
+use pool::spread::{Kept, NameLease, Spread};
 use volume::task::block_on;
+use volume::{Clock, Name};
 
 use crate::volumes::{Device, Devices, Pool, Volume};
 use crate::{Error, Result};
@@ -43,9 +44,17 @@ pub struct Store {
 /// What a store is on.
 enum On {
     /// A pool, which other stores may share. It has the copies, and survives what the pool does.
-    Pool(Arc<Pool>),
+    Pool(Arc<Pool>, Tenancy),
     /// Volumes of its own, all of which it needs.
     Volumes(Devices),
+}
+
+/// The store as a tenant of a pool.
+struct Tenancy {
+    /// The pool's handle for this store.
+    pool: Spread,
+    /// No other store of the name is open.
+    _name: NameLease,
 }
 
 /// Builds a store.
@@ -80,7 +89,7 @@ impl Store {
     #[must_use]
     pub const fn pool(&self) -> Option<&Arc<Pool>> {
         match &self.on {
-            On::Pool(pool) => Some(pool),
+            On::Pool(pool, _) => Some(pool),
             On::Volumes(_) => None,
         }
     }
@@ -89,7 +98,7 @@ impl Store {
     #[must_use]
     pub fn devices(&self) -> &Devices {
         match &self.on {
-            On::Pool(pool) => pool.devices(),
+            On::Pool(pool, _) => pool.devices(),
             On::Volumes(devices) => devices,
         }
     }
@@ -155,7 +164,7 @@ impl Store {
     pub fn close(mut self) -> Result<()> {
         let closed = self.end();
         let pool = match &self.on {
-            On::Pool(pool) => Arc::clone(pool),
+            On::Pool(pool, _) => Arc::clone(pool),
             On::Volumes(devices) => {
                 devices.close();
                 return closed;
@@ -213,7 +222,7 @@ impl On {
     /// The number of volumes: at least as many partitions write in parallel.
     fn volumes(&self) -> u16 {
         let count = match self {
-            Self::Pool(pool) => pool.volumes().len(),
+            Self::Pool(pool, _) => pool.volumes().len(),
             Self::Volumes(devices) => devices.here().len(),
         };
         u16::try_from(count).unwrap_or(u16::MAX)
@@ -222,7 +231,7 @@ impl On {
     /// What the store sees as volumes, with their names for people. A pool is one: it places the logs of all partitions.
     fn members(&self) -> Vec<(String, Arc<dyn volume::Volume>)> {
         match self {
-            Self::Pool(pool) => vec![("pool".into(), Arc::new(pool.spread().clone()) as _)],
+            Self::Pool(_, tenancy) => vec![("pool".into(), Arc::new(tenancy.pool.clone()) as _)],
             Self::Volumes(devices) => {
                 let member = |device: &Arc<Device>| (device.name().to_owned(), device.volume());
                 devices.here().iter().map(member).collect()
@@ -271,13 +280,19 @@ impl Builder {
     /// Opens volumes and store, or creates the store on blank volumes. Blocks for as long as a recovery takes.
     ///
     /// # Errors
-    /// `Away`: a volume is unavailable, and the store needs all of them. The message names the volume, and what to do.
+    /// `Away`: a volume is unavailable, and the store needs all of them. `Pool` of kind `Fenced`: a store of this name
+    /// is open on the pool. The message names the volume, and what to do.
     pub fn open(self) -> Result<Store> {
         let Self { pool, volumes, options, clock } = self;
         let (on, clock) = match pool {
             Some(pool) => {
                 let clock = pool.clock().clone();
-                (On::Pool(pool), clock)
+                let name =
+                    options.as_ref().map_or_else(|| Options::new(1).name, |o| o.name.clone());
+                let lease = Name::new(&name).and_then(|name| pool.lease_name(&name));
+                let lease = lease.map_err(Error::Pool)?;
+                let tenancy = Tenancy { pool: pool.enter(&name), _name: lease };
+                (On::Pool(pool, tenancy), clock)
             }
             None => {
                 let clock = clock.unwrap_or_else(Clock::real);
@@ -288,12 +303,17 @@ impl Builder {
                 (On::Volumes(devices), clock)
             }
         };
-        let options = options.unwrap_or_else(|| Options::new(on.volumes()));
+        let mut options = options.unwrap_or_else(|| Options::new(on.volumes()));
+        // The pool sets aside what its stores keep.
+        options.log.allocates = matches!(on, On::Volumes(_));
         let members = on.members();
         // Differs from store to store.
         let any = || u128::from(RandomState::new().hash_one(0));
         let id = StoreId((any() << 64 | any()).to_le_bytes());
         let (engine, report) = block_on(Engine::open(members, options, clock.clone(), Some(id)))?;
+        if let On::Pool(_, Tenancy { pool, .. }) = &on {
+            pool.keep(Kept { reserve: engine.room_kept(), pending: 0 });
+        }
         let tending = engine.tasks().into_iter().enumerate().map(|(number, task)| {
             std::thread::Builder::new()
                 .name(format!("series {number}"))

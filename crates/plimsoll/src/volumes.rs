@@ -177,7 +177,11 @@ impl Volume {
     }
 
     /// Opens the directory on a thread of its own, so that a device that hangs delays this by the limit only.
-    async fn open_directory(&self, path: &Path, clock: &Clock) -> volume::Result<(Reserve, SyncCost)> {
+    async fn open_directory(
+        &self,
+        path: &Path,
+        clock: &Clock,
+    ) -> volume::Result<(Reserve, SyncCost)> {
         let (name, limit) = (&self.name, self.timeout);
         let io = IoPool::apart(THREADS);
         let options = DirOptions { create: self.simulate, io: io.clone(), ..DirOptions::default() };

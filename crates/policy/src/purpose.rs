@@ -42,6 +42,15 @@ pub enum Origin {
     Prefetch,
 }
 
+/// A store on a pool, by its number there. [`Tenant::POOL`] is the pool itself, and everything that is on no pool.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Tenant(pub u32);
+
+impl Tenant {
+    /// The pool's own work.
+    pub const POOL: Self = Self(0);
+}
+
 /// What an I/O is, within the work of its origin.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Step {
@@ -125,13 +134,21 @@ pub struct Io {
     pub step: Step,
     /// When the caller loses interest; only user reads set one (Calcspar, ATC 2023).
     pub deadline: Option<Instant>,
+    /// The store it is for. A pool sets it where the store's call enters.
+    pub tenant: Tenant,
 }
 
 impl Io {
-    /// An I/O without a deadline.
+    /// An I/O without a deadline, for no store in particular.
     #[must_use]
     pub const fn new(origin: Origin, step: Step) -> Self {
-        Self { origin, step, deadline: None }
+        Self { origin, step, deadline: None, tenant: Tenant::POOL }
+    }
+
+    /// The same for a store.
+    #[must_use]
+    pub const fn for_tenant(self, tenant: Tenant) -> Self {
+        Self { tenant, ..self }
     }
 
     /// The class this I/O waits in.

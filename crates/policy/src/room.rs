@@ -167,13 +167,18 @@ pub struct Room {
 }
 
 impl Room {
-    /// Bytes that users may still write: without the reserve, and without what the next merge takes beyond the merge
-    /// that the reserve covers.
+    /// Bytes that the store needs for its own work: the reserve, the memtables, and what the next merge takes beyond the
+    /// merge that the reserve covers.
+    #[must_use]
+    pub const fn needed(&self, sizes: &Sizes) -> u64 {
+        let backlog = self.merge.bytes().saturating_sub(sizes.merge());
+        sizes.reserve.saturating_add(self.unflushed).saturating_add(backlog)
+    }
+
+    /// Bytes that users may still write.
     #[must_use]
     pub const fn for_users(&self, sizes: &Sizes) -> u64 {
-        let backlog = self.merge.bytes().saturating_sub(sizes.merge());
-        let needed = sizes.reserve.saturating_add(self.unflushed).saturating_add(backlog);
-        self.writable.saturating_sub(needed)
+        self.writable.saturating_sub(self.needed(sizes))
     }
 
     /// Bytes that compactions may write while memtables are flushed.

@@ -249,6 +249,8 @@ pub struct Volume {
     pub throttled: Option<u64>,
     /// Waits of admitted requests at the gate by class, most urgent first.
     pub classes: Vec<Class>,
+    /// What each store on its pool got of it.
+    pub stores: Vec<StoreLoad>,
     /// Whether it has operations to spare for prefetching; `None` without prefetching.
     pub spare: Option<bool>,
     /// Its load by the heat of its tables; 1 is the paid rate; `None` if heat is not measured.
@@ -264,6 +266,19 @@ impl Volume {
         let counted = self.kernel_ops.filter(|&counted| counted > 0)?;
         Some(self.ops as f64 / counted as f64)
     }
+}
+
+/// What a store got of a volume.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct StoreLoad {
+    /// The store's name; `pool` for the work of the pool itself.
+    pub name: String,
+    /// Tokens granted: operations as the contract counts them.
+    pub ops: u64,
+    /// Bytes granted.
+    pub bytes: u64,
+    /// Requests waiting now.
+    pub queued: u64,
 }
 
 /// One class of a volume's gate.

@@ -10,7 +10,7 @@ use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
 use serve::admin::volumes::{self, Changed, Drain, List, New, State};
-use serve::admin::{Admin, Control, Error, Health, Snapshot, run};
+use serve::admin::{Admin, Control, Error, Health, Late, Snapshot, run};
 use serve::figures::{self, Figures};
 use serve::http::Hosts;
 use serve::resp::{Service, Settings};
@@ -105,6 +105,12 @@ impl Figures for Program {
             provider_ops: None,
             throttled: None,
             classes: vec![class("commit", 5), class("foreground", 12)],
+            stores: vec![figures::StoreLoad {
+                name: "kv".into(),
+                ops: 11,
+                bytes: 50_000,
+                queued: 2,
+            }],
             spare: Some(true),
             weight: Some(0.5),
             space: Some(figures::Space { total: 1000, free: 400 }),
@@ -262,8 +268,8 @@ fn admin(healthy: bool) -> Admin {
     let keyspace = Keyspace::open(Arc::new(Memory::default()), Box::new(|| 0), 1);
     let keyspace = Arc::new(keyspace.expect("the store is empty"));
     let service = Service::new(Settings::default(), keyspace, Arc::clone(&program) as _);
-    let (control, resp) = (Arc::clone(&program) as _, Some(Arc::new(service)));
-    Admin { control, figures: program, resp, http: None, mqtt: None }
+    let (control, resp) = (Arc::clone(&program) as _, Arc::new(Arc::new(service).into()));
+    Admin { control, figures: program, resp, http: Late::default(), mqtt: Late::default() }
 }
 
 /// One request on its own connection: the status line and the body. `header` may end with a line feed and a body.
@@ -597,6 +603,15 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_free_bytes Free space
             # TYPE plimsoll_volume_free_bytes gauge
             plimsoll_volume_free_bytes{volume="a"} 400
+            # HELP plimsoll_volume_store_ops Operations that the gate admitted of a store
+            # TYPE plimsoll_volume_store_ops counter
+            plimsoll_volume_store_ops_total{volume="a",store="kv"} 11
+            # HELP plimsoll_volume_store_bytes Bytes that the gate admitted of a store
+            # TYPE plimsoll_volume_store_bytes counter
+            plimsoll_volume_store_bytes_total{volume="a",store="kv"} 50000
+            # HELP plimsoll_volume_store_queued Requests of a store that wait now
+            # TYPE plimsoll_volume_store_queued gauge
+            plimsoll_volume_store_queued{volume="a",store="kv"} 2
             # HELP plimsoll_gate_granted_tokens Tokens granted
             # TYPE plimsoll_gate_granted_tokens counter
             plimsoll_gate_granted_tokens_total{volume="a",class="commit"} 5

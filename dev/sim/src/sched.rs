@@ -19,7 +19,7 @@ use std::time::Duration;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost, Counted, Direction, Limit};
 use policy::provider::Provider;
-use policy::purpose::Class;
+use policy::purpose::{Class, Tenant};
 use policy::sched::{Event, Grant, Policy, Request, Scheduler, Tags, Ticket};
 use policy::time::{Instant, NANOS_PER_SEC};
 use rand::RngExt;
@@ -192,7 +192,14 @@ impl Stage {
                 false => Direction::Write,
             };
             let cost = self.terms.cost(direction, len);
-            self.submit(Request { class, cost, deadline, refusable, of_user });
+            self.submit(Request {
+                class,
+                tenant: Tenant::POOL,
+                cost,
+                deadline,
+                refusable,
+                of_user,
+            });
         }
     }
 

@@ -1,5 +1,7 @@
 //! `plimsoll serve`: runs the services of a settings file until it is stopped.
 
+mod services;
+
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -8,20 +10,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use serve::admin::{self, Admin, Control};
-use serve::http::{self, Hosts};
-use serve::mqtt::Subscriber;
-use serve::resp::{Server, Service, Tls};
+use serve::admin::{self, Admin, Control, Late};
+use serve::http::Hosts;
+use serve::resp::Tls;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use volume::Clock;
 
+use self::services::{Keys, Points, stopping};
 use crate::descriptors;
-use crate::program::{Program, certificates};
+use crate::program::{Program, Stores, certificates};
 use crate::settings::{AdminListen, Settings};
-use crate::wiring;
 
 /// Serves the stores of the settings file until SIGTERM or SIGINT
 ///
@@ -68,7 +69,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Opens the volumes and stores of the settings, and all listeners. A reload reads `file`.
+    /// Opens the volumes and stores of the settings, and all listeners; at least one store must open. A reload reads `file`.
     pub(crate) fn start(mut settings: Settings, file: PathBuf) -> anyhow::Result<Self> {
         let tables = descriptors::tables(&settings)?;
         if let Some(kv) = &mut settings.kv {
@@ -113,66 +114,42 @@ impl Serving {
                 None => None,
             };
         let clock = Clock::real();
-        let stores = wiring::stores(&settings, &clock)?;
-        let endpoint = settings.kv.as_ref().map(|kv| kv.endpoint.clone());
-        let http_endpoint = settings.series.as_ref().map(|(_, http)| http.endpoint.clone());
+        let stores = Stores::open(&settings, &clock)?;
+        let (resp, points, mqtt) = (Late::default(), Late::default(), Late::default());
+        let keys = settings.kv.as_ref().zip(listener).map(|(kv, listener)| Keys {
+            listener,
+            endpoint: kv.endpoint.clone(),
+            tls: tls.clone(),
+            service: Arc::clone(&resp),
+        });
+        let series = settings.series.as_ref().zip(http_listener);
+        let series = series.map(|((_, http), listener)| Points {
+            listener,
+            endpoint: http.endpoint.clone(),
+            tls: http_tls.clone(),
+            broker: settings.mqtt.as_ref().map(|mqtt| mqtt.subscriber.clone()),
+            service: Arc::clone(&points),
+            stats: Arc::clone(&mqtt),
+        });
         let admin_names =
             settings.admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
-        let broker = settings.mqtt.as_ref().map(|mqtt| mqtt.subscriber.clone());
-        let program = Program::new(stores, clock, file, settings, tls.clone(), http_tls.clone());
-        let program = Arc::new(program);
-        let points_store = program.series().map(|points| points.engine().clone());
+        let program = Arc::new(Program::new(stores, clock, file, settings, tls, http_tls));
         let (stop, stopped) = watch::channel(());
         let mut endpoints = Vec::new();
-        let stopping = |mut stopped: watch::Receiver<()>| async move {
-            // Ends when the sender is dropped; it never sends.
-            while stopped.changed().await.is_ok() {}
-        };
-        let mut service = None;
-        if let (Some(store), Some(endpoint), Some(listener)) = (program.kv(), endpoint, listener) {
-            let keyspace = Arc::new(program.keyspace(store)?);
-            let figures = Arc::clone(&program) as _;
-            let resp = Arc::new(Service::new(endpoint, keyspace, figures));
-            let server = Server::new(Arc::clone(&resp), tls);
-            let until = stopping(stopped.clone());
-            endpoints.push(runtime.spawn(async move {
-                server.run(listener, until).await;
-                Ok(())
-            }));
-            service = Some(resp);
+        if let Some(keys) = keys {
+            let service = keys.start(&program)?;
+            let serving = keys.run(Arc::clone(&program), service, stopped.clone());
+            endpoints.push(runtime.spawn(serving));
         }
-        let mqtt = points_store.as_ref().zip(broker).map(|(store, broker)| {
-            let wall = Box::new(program.wall());
-            let subscriber = Subscriber::new(broker, Arc::new(store.clone()), wall);
-            let (stats, until) = (Arc::clone(subscriber.stats()), stopping(stopped.clone()));
-            endpoints.push(runtime.spawn(async move {
-                subscriber.run(until).await;
-                Ok(())
-            }));
-            stats
-        });
-        let mut http_service = None;
-        if let (Some(store), Some(endpoint), Some(listener)) =
-            (points_store, http_endpoint, http_listener)
-        {
-            let terms = endpoint.terms;
-            let service = http::Service::new(endpoint, Arc::new(store), Box::new(program.wall()));
-            let service = Arc::new(service);
-            let counts = Arc::clone(&service.stats.connections);
-            http_service = Some(Arc::clone(&service));
-            let router = http::router(service);
-            let listener = http::server::prompt(listener);
-            let until = stopping(stopped.clone());
-            endpoints.push(runtime.spawn(async move {
-                http::server::run(listener, router, http_tls, terms, counts, until).await;
-                Ok(())
-            }));
+        if let Some(series) = series {
+            let services = series.start(&program);
+            let serving = series.run(Arc::clone(&program), services, stopped.clone());
+            endpoints.push(runtime.spawn(serving));
         }
-        program.with_endpoints(service.as_deref(), http_service.as_deref());
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let figures = Arc::clone(&program) as _;
-            let endpoint = Admin { control, figures, resp: service, http: http_service, mqtt };
+            let endpoint = Admin { control, figures, resp, http: points, mqtt };
             let until = stopping(stopped);
             endpoints.push(match listener {
                 AdminListener::Tcp(listener) => {

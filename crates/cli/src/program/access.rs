@@ -1,17 +1,18 @@
 //! Passwords, users and tokens, changed by a reload.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serve::http::Tokens;
 
 use crate::settings::Settings;
 
-/// Passwords, users and tokens of the open listeners.
+/// Passwords, users and tokens of the services that run.
+#[derive(Default)]
 pub(super) struct Access {
-    /// Those for Redis clients, if they have a listener.
-    pub(super) redis: Option<Arc<serve::resp::Access>>,
-    /// The tokens for time series, if it has a listener.
-    pub(super) points: Option<Arc<Tokens>>,
+    /// Those for Redis clients.
+    pub(super) redis: OnceLock<Arc<serve::resp::Access>>,
+    /// The tokens for time series.
+    pub(super) points: OnceLock<Arc<Tokens>>,
 }
 
 impl Access {
@@ -19,7 +20,9 @@ impl Access {
     /// may be public, so only a restart removes the check.
     pub(super) fn change(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let mut told = Vec::new();
-        if let (Some(access), Some(ours), Some(theirs)) = (&self.redis, &mut current.kv, &new.kv) {
+        if let (Some(access), Some(ours), Some(theirs)) =
+            (self.redis.get(), &mut current.kv, &new.kv)
+        {
             let (ours, theirs) = (&mut ours.endpoint, &theirs.endpoint);
             let stays_shut = ours.password.is_none() || theirs.password.is_some();
             if stays_shut && (&ours.password, &ours.users) != (&theirs.password, &theirs.users) {
@@ -29,7 +32,7 @@ impl Access {
             }
         }
         if let (Some(tokens), Some((_, ours)), Some((_, theirs))) =
-            (&self.points, &mut current.series, &new.series)
+            (self.points.get(), &mut current.series, &new.series)
         {
             let (ours, theirs) = (&mut ours.endpoint.tokens, &theirs.endpoint.tokens);
             let stays_shut = ours.is_empty() || !theirs.is_empty();

@@ -9,6 +9,7 @@ use serve::admin::Health;
 
 use super::Program;
 use super::probe::Spaces;
+use super::stores::{KV, SERIES};
 
 impl Program {
     /// Checks every volume and every store, and writes a page to each volume now and then. Waits for a volume at most as
@@ -38,14 +39,23 @@ impl Program {
             let mut own = StoreHealth { reads_refused: None, ..store.health() };
             let none = pool.and_then(|pool| no_answer(pool.devices(), &spaces));
             own.writes_refused = own.writes_refused.or(none);
-            health.stores.insert("kv".into(), on_pool(own, redundancy));
+            health.stores.insert(KV.into(), on_pool(own, redundancy));
         }
         if let Some(store) = self.series() {
             let mut own = store.health();
             own.writes_refused = own.writes_refused.or(no_answer(store.devices(), &spaces));
             own.damaged += store.pool().map_or(0, |pool| pool.damage().left);
             let redundancy = redundancy.filter(|_| store.pool().is_some());
-            health.stores.insert("series".into(), on_pool(own, redundancy));
+            health.stores.insert(SERIES.into(), on_pool(own, redundancy));
+        }
+        for (name, why) in self.stores.failed() {
+            let why = Some(format!("it is not open, and is tried again every ten seconds: {why}"));
+            let closed = StoreHealth {
+                writes_refused: why.clone(),
+                reads_refused: why,
+                ..StoreHealth::default()
+            };
+            health.stores.insert(name.into(), closed);
         }
         health
     }

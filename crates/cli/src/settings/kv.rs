@@ -45,6 +45,7 @@ pub(super) const KEYS: &[&str] = &[
     "stop_grace",
     "idle_timeout",
     "auth_timeout",
+    "io_weight",
     "tls",
 ];
 
@@ -63,6 +64,8 @@ pub(crate) struct Kv {
     pub(crate) meta: Vec<String>,
     /// Its memory, durability, and options of RocksDB.
     pub(crate) options: Options,
+    /// Its I/O weight beside the other store on the pool. Default 1.
+    pub(crate) io_weight: u32,
     /// The address for clients. Default 127.0.0.1:6380.
     pub(crate) listen: SocketAddr,
     /// Limits and settings of the listener, including its password.
@@ -88,7 +91,8 @@ impl Kv {
                 of.iter().flat_map(|pool| &pool.volumes).map(String::as_str).collect();
             field.list("a list of volumes of the pool", |name| Ok(name.known(&known)?.to_owned()))
         });
-        Some(Self { pool: pool?, meta, options, listen, endpoint, tls })
+        let io_weight = io_weight(section);
+        Some(Self { pool: pool?, meta, options, io_weight, listen, endpoint, tls })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -106,6 +110,7 @@ impl Kv {
             entry("stop_grace", &units::show_duration(endpoint.stop_grace)),
             entry("idle_timeout", &units::show_duration(endpoint.idle_timeout.unwrap_or_default())),
             entry("auth_timeout", &units::show_duration(endpoint.auth_timeout)),
+            entry("io_weight", &self.io_weight),
         ];
         entries.splice(1..1, store::entries(&self.options));
         if !self.meta.is_empty() {
@@ -123,6 +128,12 @@ impl Kv {
         entries.extend(self.tls.iter().map(|files| entry("tls", &show_tls(files))));
         entries
     }
+}
+
+/// The I/O weight of a store beside the other one on its pool.
+pub(super) fn io_weight(section: &Section<'_>) -> u32 {
+    let number = |field: &Field<'_>| field.number(1..=100);
+    u32::try_from(section.read_or("io_weight", 1, number)).expect("it was checked")
 }
 
 /// The certificates of a section, if given.

@@ -8,7 +8,7 @@ use policy::units::MIB;
 
 use super::document::{Field, Section};
 use super::mistake::Mistake;
-use super::{Entry, Pool, units};
+use super::{Entry, Pool, kv, units};
 
 /// The keys of the store.
 pub(super) const KEYS: &[&str] = &[
@@ -23,6 +23,7 @@ pub(super) const KEYS: &[&str] = &[
     "series_max",
     "index_memory",
     "full",
+    "io_weight",
 ];
 
 const DURABILITIES: [&str; 3] = ["always", "everysec", "none"];
@@ -37,6 +38,8 @@ pub(crate) struct Series {
     pub(crate) on: On,
     /// Its options.
     pub(crate) options: Options,
+    /// Its I/O weight beside the other store on the pool. Default 1.
+    pub(crate) io_weight: u32,
     /// What an acknowledgement survives: one of [`DURABILITIES`].
     durability: &'static str,
     sync_interval: Duration,
@@ -130,7 +133,8 @@ impl Series {
             let wrong = || field.mistake("a part of a volume, from 0.1 to 1");
             range.contains(&part).then_some(part).ok_or_else(wrong)
         });
-        Some(Self { on: on?, options, durability, sync_interval: interval })
+        let io_weight = kv::io_weight(section);
+        Some(Self { on: on?, options, io_weight, durability, sync_interval: interval })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -152,6 +156,7 @@ impl Series {
             entry("series_max", series_max),
             entry("index_memory", &size(log.index_bytes_max)),
             entry("full", &toml::Value::from(*full)),
+            entry("io_weight", &self.io_weight),
         ]
     }
 }

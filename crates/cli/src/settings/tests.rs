@@ -133,6 +133,7 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("", "tls = { cert = \"c.pem\", key = \"\" }\n"),
             ("", "[kv.tls]\ncert = \"c.pem\"\nkey = \"k.pem\"\nca = \"a.pem\"\n"),
             ("", "auth_timeout = \"0s\"\n"),
+            ("", "io_weight = 0\n"),
             ("", "idle_timeout = 30\n"),
         ],
     ),
@@ -326,6 +327,7 @@ fn a_short_file_gets_every_default() {
         stop_grace = "5s"
         idle_timeout = "0s"
         auth_timeout = "30s"
+        io_weight = 1
     "#]]
     .assert_eq(&settings.to_string());
 }
@@ -388,6 +390,7 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
         stop_grace = "1s"
         idle_timeout = "5m"
         auth_timeout = "10s"
+        io_weight = 3
         tls = { cert = "/etc/c.pem", key = "k.pem", client_ca = "a.pem" }
 
         [admin]

@@ -149,3 +149,48 @@ fn a_program_serves_time_series_alone() {
         run(&place, &["check", "--scrub"]);
     }
 }
+
+/// A volume of one store that was away at the start once ended the program, and the other store with it.
+#[test]
+fn a_store_that_cannot_be_opened_leaves_the_other_one_alone() {
+    let place = Place::new();
+    let volume =
+        |name: &str| format!("[volume.{name}]\npath = \"{name}\"\ncontract = \"unlimited\"\n\n");
+    place.write(&format!(
+        "{}{}[pool.main]\nvolumes = [\"a\"]\n\n[kv]\npool = \"main\"\nmemory = \"32MiB\"\n\
+         listen = \"127.0.0.1:0\"\n\n[series]\nvolumes = [\"b\"]\ndurability = \"always\"\n\n\
+         [http]\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"unix:{}\"\n",
+        volume("a"),
+        volume("b"),
+        place.path("admin").display()
+    ));
+    let server = place.serve();
+    let all = fill(&server, 0);
+    server.stop();
+
+    std::fs::rename(place.path("b"), place.path("elsewhere")).expect("a rename");
+    let server = place.serve();
+    assert_eq!(server.client().ask("get 7"), "value-7");
+    let told = health(&server);
+    assert_eq!(told["stores"]["kv"]["serves_reads"], true, "{told}");
+    assert_eq!(told["stores"]["series"]["serves_reads"], false, "{told}");
+    assert!(told["problems"].to_string().contains("volume b is away"), "{told}");
+    let mut refused = std::net::TcpStream::connect(server.http.expect("a listener")).unwrap();
+    assert!(matches!(std::io::Read::read(&mut refused, &mut [0]), Ok(0) | Err(_)), "it is closed");
+
+    std::fs::rename(place.path("elsewhere"), place.path("b")).expect("a rename");
+    until(|| health(&server)["healthy"] == true);
+    verify(&server, all);
+    fill(&server, all);
+    assert!(server.admin("GET /metrics").1.contains("plimsoll_http_"));
+    server.stop();
+
+    // Without any store there is no program.
+    std::fs::rename(place.path("b"), place.path("elsewhere")).expect("a rename");
+    let text = std::fs::read_to_string(place.file()).expect("it is there");
+    let (before, rest) = text.split_once("[pool.main]").expect("a section");
+    let (_, series) = rest.split_once("[series]").expect("a section");
+    place.write(&format!("{before}[series]{series}"));
+    let ended = place.run(&["serve", "-c", "plimsoll.toml"]);
+    assert!(!ended.status.success() && ended.err.contains("volume b is away"), "{}", ended.err);
+}

@@ -84,6 +84,8 @@ pub enum Bad {
     Value,
     /// The checksum of a hint does not fit.
     Hint,
+    /// No volume gives its bytes.
+    Unreadable,
 }
 
 impl Bad {
@@ -100,6 +102,7 @@ impl Bad {
             Self::Head => "the checksum of a record's head and key does not match",
             Self::Value => "the checksum of a value does not match",
             Self::Hint => "the checksum of the hint does not match",
+            Self::Unreadable => "it cannot be read",
         }
     }
 }

@@ -36,6 +36,7 @@ mod format;
 mod health;
 mod index;
 mod inspect;
+mod late;
 mod lease;
 mod merge;
 mod notify;
@@ -140,6 +141,9 @@ pub struct Options {
     /// Bytes of each volume reserved for [`Store::write_upkeep`], deletions and merges; default none, at most a tenth
     /// of the volume. No other program can take them, nor the room that merges need: see [`volume::layer::reserve`].
     pub set_aside: u64,
+    /// Whether the store allocates that room on its volumes by itself; default yes. No on a volume whose owner does so
+    /// for all stores on it: tell it [`Store::room_kept`].
+    pub allocates: bool,
 }
 
 impl Options {
@@ -170,6 +174,7 @@ impl Options {
             index_setting: "index_bytes_max",
             device,
             set_aside: 0,
+            allocates: true,
         }
     }
 
@@ -479,6 +484,12 @@ impl Store {
         let state = self.0.state();
         let of = |member: &state::MemberState| (member.limits.set_aside, member.fill(0).capacity);
         state.members.iter().map(of).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+    }
+
+    /// The bytes of all volumes that users' puts never get: those set aside, and the room that merges need.
+    #[must_use]
+    pub fn room_kept(&self) -> u64 {
+        self.0.state().members.iter().map(|member| member.limits.kept()).sum()
     }
 
     /// How full the fullest volume is, of the part that users may use: 1 where puts are refused.

@@ -21,14 +21,17 @@ use policy::units::Bytes as Size;
 use volume::buf::PAGE;
 use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
-use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
+use volume::{
+    Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Name, Object, Result, Space, Volume,
+};
 
 use super::dirty::Dirty;
 use super::file::{File, Names, Role};
 use super::format::{self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Slot, StoreId};
 use super::index::Place;
+use super::late::Late;
 use super::merge::ROUND_MAX;
-use super::state::{Facts, LogState, MemberState};
+use super::state::{Facts, LogState, MemberState, Unread};
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Data);
@@ -46,7 +49,7 @@ pub struct Report {
     pub scanned_bytes: u64,
     /// Files that a crash cut short, by volume and name: no durable record is missing from them.
     pub torn: Vec<String>,
-    /// Bytes that were good once and are damaged now.
+    /// Bytes that were good once and are damaged now, or cannot be read.
     pub damage: Vec<Damage>,
 }
 
@@ -95,11 +98,16 @@ impl Store {
         let mut reserves = Vec::new();
         let mut kept_members = Vec::new();
         for Member { label, volume } in members {
-            let keeps = options.set_aside > 0;
-            let reserve = match keeps {
-                true => Some(Reserve::open(Arc::clone(&volume), names.prefix()).await?),
-                false => None,
+            let mut reserve = match options.set_aside {
+                0 => None,
+                _ => Some(Reserve::open(Arc::clone(&volume), names.prefix()).await?),
             };
+            if !options.allocates
+                && let Some(pieces) = reserve.take()
+            {
+                // Pieces from when the store did. A volume that does not answer keeps them until the next opening.
+                while pieces.approach(0).await.unwrap_or(false) {}
+            }
             let through = reserve.clone().map(|reserve| Arc::new(reserve) as Arc<dyn Volume>);
             kept_members.push(Member { label, volume: through.unwrap_or(volume) });
             reserves.push(reserve);
@@ -229,6 +237,10 @@ pub(super) async fn own_object(member: &Member, names: &Names) -> Result<Own> {
     let newest = newest.max_by_key(|(slot, _)| slot.generation);
     let (slot, page) = newest.map_or((None, 0), |(slot, other)| (Some(slot), other));
     Ok(Own { object: Some(object), slot, page })
+}
+
+async fn read_whole(volume: &dyn Volume, name: &Name, len: u64) -> Result<IoBufMut> {
+    volume.open(name).await?.read_at(0, IoBufMut::zeroed(len as usize), OPEN).await
 }
 
 fn check_members(
@@ -375,12 +387,20 @@ impl Inner {
                 found.push(file);
             }
         }
+        let unread = self.state().unread_bytes(member);
+        own += unread;
         self.state().members[member].own = own;
         self.look_at_space(member).await?;
         Ok((found, report, file_end))
     }
 
-    /// Reads one file; `None` if it has no records.
+    /// Reads one file; `None` if it has no records, or they are lost.
+    ///
+    /// A file that cannot be opened is known by its hint: reads of its records fail until it can. Without a hint, a file
+    /// that is lost or damaged as a whole is left out.
+    ///
+    /// # Errors
+    /// `Unavailable`: nothing tells which records are in the file. Without them older ones would count.
     async fn read_file(
         &self,
         member: usize,
@@ -391,13 +411,25 @@ impl Inner {
         report: &mut Report,
     ) -> Result<Option<FoundFile>> {
         let disk = &self.disks[member];
-        let object = disk.volume.open(&name).await?;
+        let object = disk.volume.open(&name).await.unwrap_or_else(|error| {
+            tracing::error!(volume = %disk.label, file = %name, %error, "a file cannot be opened");
+            Arc::new(Late::new(&disk.volume, &name, len))
+        });
         let handle = File::new(self.id, id, &disk.label, name, object);
         if let Some(hint_len) = hint_len {
             let hint_name = self.names.of(Role::Hint(id));
-            let hint = disk.volume.open(&hint_name).await?;
-            report.hint_bytes += hint.len();
-            match scan::hint(&*hint, handle.seal, OPEN).await? {
+            let read = match disk.volume.open(&hint_name).await {
+                Ok(hint) => {
+                    report.hint_bytes += hint.len();
+                    scan::hint(&*hint, handle.seal, OPEN).await
+                }
+                Err(error) => Err(error),
+            };
+            let read = read.unwrap_or_else(|error| {
+                tracing::warn!(volume = %disk.label, hint = %hint_name, %error, "a hint cannot be read");
+                Err(Bad::Unreadable)
+            });
+            match read {
                 Ok((header, entries)) if header.whole => {
                     if len < u64::from(header.covers) {
                         // Records behind its end are lost: reads of them fail.
@@ -428,6 +460,23 @@ impl Inner {
         self.scan_file(member, handle, len, leased, report).await
     }
 
+    /// Leaves out a file without a hint that cannot be read, unless its volume may come back.
+    fn leave_out(
+        &self,
+        member: usize,
+        file: &File,
+        error: Error,
+        report: &mut Report,
+    ) -> Result<Option<FoundFile>> {
+        if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) {
+            return Err(error);
+        }
+        tracing::error!(file = %file.what, %error, "a file without a hint cannot be read");
+        report.damage.push(Damage { what: file.what.clone(), offset: 0, bad: Bad::Unreadable });
+        self.state().unread.push(Unread { member, len: file.object.len() });
+        Ok(None)
+    }
+
     /// Reads a file without a good hint, and writes one.
     async fn scan_file(
         &self,
@@ -437,14 +486,21 @@ impl Inner {
         leased: bool,
         report: &mut Report,
     ) -> Result<Option<FoundFile>> {
-        let header = scan::header(&*handle.object, OPEN).await?;
+        let header = match scan::header(&*handle.object, OPEN).await {
+            Ok(header) => header,
+            Err(error) => return self.leave_out(member, &handle, error, report),
+        };
         let is_own = |h: &format::Header| h.store == self.id && h.file == handle.id;
         if header.is_ok_and(|header| !is_own(&header)) || header == Err(Bad::Version) {
             let bad = header.err().unwrap_or(Bad::Foreign);
             report.damage.push(Damage { what: handle.what.clone(), offset: 0, bad });
             return Ok(None);
         }
-        let scanned = scan::scan(&*handle.object, handle.seal, HEADER_LEN as u64, 0, OPEN).await?;
+        let scanned = scan::scan(&*handle.object, handle.seal, HEADER_LEN as u64, 0, OPEN).await;
+        let scanned = match scanned {
+            Ok(scanned) => scanned,
+            Err(error) => return self.leave_out(member, &handle, error, report),
+        };
         report.scanned += 1;
         report.scanned_bytes += len;
         let damaged = |(offset, bad)| Damage { what: handle.what.clone(), offset, bad };

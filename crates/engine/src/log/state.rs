@@ -127,6 +127,13 @@ pub(super) struct PendingRemoval {
     pub(super) removal: u64,
 }
 
+/// A file on a volume whose records are unknown, because it could not be read at the opening. A later opening may find
+/// them, so tombstones of any key are kept.
+pub(super) struct Unread {
+    pub(super) member: usize,
+    pub(super) len: u64,
+}
+
 /// A dead file, which is removed once its last reader is done.
 pub(super) struct Dying {
     pub(super) handle: Arc<File>,
@@ -175,12 +182,13 @@ impl MemberState {
         !self.takes(self.refused.max(1), written)
     }
 
-    /// The fill of the volume: the worse of its own report and the store's count.
+    /// The fill of the store's part of the volume: its own bytes, and those that it can still write. What others take of
+    /// the volume leaves less to fill; merges of this store free none of it.
     pub(super) fn fill(&self, written: u64) -> Fill {
-        let capacity = self.quota.min(self.space.total);
         let grown = self.own.saturating_sub(self.own_then);
-        let free = self.space.free.saturating_sub(grown).min(capacity.saturating_sub(self.own));
-        Fill { capacity, used: capacity - free.min(capacity), written: Written(written) }
+        let left = self.quota.saturating_sub(self.own);
+        let free = self.space.free.saturating_sub(grown).min(left);
+        Fill { capacity: self.own + free, used: self.own, written: Written(written) }
     }
 }
 
@@ -188,6 +196,7 @@ impl MemberState {
 pub(super) struct LogState {
     pub(super) index: Index,
     pub(super) files: BTreeMap<FileId, Facts>,
+    pub(super) unread: Vec<Unread>,
     pub(super) members: Vec<MemberState>,
     pub(super) writers: BTreeMap<Stream, Arc<Writer>>,
     /// The next sequence: bytes of records put so far.
@@ -209,6 +218,7 @@ impl LogState {
         Self {
             index: Index::default(),
             files: BTreeMap::new(),
+            unread: Vec::new(),
             members,
             writers: BTreeMap::new(),
             sequence: 0,
@@ -356,14 +366,21 @@ impl LogState {
         }
     }
 
-    /// The layouts and smallest sequences of all other files, including those that may reappear after a crash.
+    /// Bytes of the files on a volume that could not be read.
+    pub(super) fn unread_bytes(&self, member: usize) -> u64 {
+        self.unread.iter().filter(|unread| unread.member == member).map(|unread| unread.len).sum()
+    }
+
+    /// The layouts and smallest sequences of all other files, including those that may reappear.
     pub(super) fn older(&self, but: FileId) -> impl Iterator<Item = (Layout, u64)> {
         let files = self.files.iter().filter(move |&(&id, _)| id != but);
         let files = files.map(|(_, facts)| (facts.layout, facts.sequence_min));
         let dying = self.members.iter().flat_map(|member| &member.dying);
         let dying = dying.map(|dying| (dying.layout, dying.sequence_min));
         let pending = self.members.iter().flat_map(|member| &member.pending_removals);
-        files.chain(dying).chain(pending.map(|pending| (pending.layout, pending.sequence_min)))
+        let pending = pending.map(|pending| (pending.layout, pending.sequence_min));
+        let unread = self.unread.iter().map(|_| (Layout::ANY, 0));
+        files.chain(dying).chain(pending).chain(unread)
     }
 
     /// Counts a damaged record; says whether it is the first find.

@@ -73,6 +73,7 @@ pub(super) fn open_under(
     families: impl IntoIterator<Item = Family>,
     loads: Loads,
 ) -> rocks::Result<Db> {
+    let pool = pool.enter(&options.name);
     let is_there = pool.contains(&Name::new(&format!("{}/CURRENT", options.name))?);
     let room = Room::new(pool.clone(), room::sizes(&pool, options, is_there)?);
     let sizes = *room.sizes();

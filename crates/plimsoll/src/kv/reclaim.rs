@@ -4,8 +4,7 @@
 //! any time. Where room is scarce, this thread flushes the memtables with the deletes once they free more than that
 //! writes, and RocksDB compacts tables that mostly hold deletes (`CompactOnDeletion`). If RocksDB is idle and room is
 //! still scarce, the thread compacts the keys that were deleted, as [`policy::reclaim`] chooses them: the tables say
-//! where deletes are, so a restart forgets little of what is owed. Where compactions find no room, it takes small steps first: see [`Steps`]. It also restores the
-//! volumes' reserves after their use.
+//! where deletes are, so a restart forgets little of what is owed. Where compactions find no room, it takes small steps first: see [`Steps`].
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,18 +13,14 @@ use std::time::Duration;
 use policy::reclaim::{self, Compaction, Table};
 use policy::time::Instant;
 use policy::units::Bytes;
-use pool::spread::Spread;
 use rust_rocksdb::{
     CompactOptions, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, LiveFile, properties,
 };
-use volume::Volume as _;
 use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
-use volume::task::block_on;
 
 use super::inner::Inner;
 use super::steps::Steps;
 use crate::stop::ThreadStop;
-use crate::volumes::Devices;
 
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -36,9 +31,6 @@ const CHEAP_RESERVES: u64 = 4;
 /// The pause before a compaction is chosen again after one that failed, or where none was worth it.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// A volume's own reserve is at most this part of its file system, 1/5.
-const DEVICE_SHARE: u64 = 5;
-
 /// The thread. Dropping this ends it, and cancels its compaction.
 pub(super) struct Reclaim {
     stop: Arc<ThreadStop>,
@@ -48,7 +40,7 @@ pub(super) struct Reclaim {
 }
 
 impl Reclaim {
-    pub(super) fn start(store: Arc<Inner>, pool: Spread, devices: Devices) -> Self {
+    pub(super) fn start(store: Arc<Inner>) -> Self {
         let stop = Arc::new(ThreadStop::default());
         let heartbeat = Heartbeat::new("reclaiming room", SILENCE_MAX, store.clock());
         let beating = heartbeat.clone();
@@ -59,7 +51,6 @@ impl Reclaim {
                 let (mut steps, mut owed) = (Steps::default(), Owed::default());
                 beating.supervise(|| {
                     loop {
-                        set_aside(&reclaimed, &pool, &devices);
                         if !stopped.wait(LOOK_EVERY) {
                             return;
                         }
@@ -88,19 +79,6 @@ impl Drop for Reclaim {
         if let Some(thread) = self.thread.take() {
             // The thread fails only by a panic, which was reported.
             let _ = thread.join();
-        }
-    }
-}
-
-/// Sets the store's reserve aside on its volumes, in equal parts.
-fn set_aside(store: &Inner, pool: &Spread, devices: &Devices) {
-    let here = devices.here();
-    let copies = block_on(pool.room()).copies as u64;
-    let part = store.room().sizes().reserve * copies / here.len().max(1) as u64;
-    for device in here {
-        // A volume that does not answer now is away, or answers later.
-        if let Ok(space) = block_on(device.gate().space()) {
-            device.set_reserve(part.min(space.total / DEVICE_SHARE));
         }
     }
 }

@@ -14,7 +14,7 @@ use policy::reclaim::DeletedRange;
 use policy::room::{self, Level0Merge, Sizes, Valve};
 use policy::time::Instant;
 use policy::units::{Bytes, MIB};
-use pool::spread::Spread;
+use pool::spread::{Kept, Spread};
 use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
@@ -132,6 +132,7 @@ pub(super) fn sizes(pool: &Spread, options: &Options, is_there: bool) -> volume:
 
 impl Room {
     pub(super) fn new(pool: Spread, sizes: Sizes) -> Self {
+        pool.keep(Kept { reserve: sizes.reserve, pending: 0 });
         Self {
             pool,
             sizes,
@@ -295,7 +296,11 @@ impl Room {
     }
 
     fn measure(&self, unflushed: u64, merge: Level0Merge) -> u64 {
-        self.there(unflushed, merge).for_users(&self.sizes)
+        let there = self.there(unflushed, merge);
+        let reserve = self.sizes.reserve;
+        self.pool
+            .keep(Kept { reserve, pending: there.needed(&self.sizes).saturating_sub(reserve) });
+        there.for_users(&self.sizes)
     }
 
     /// The room now.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use engine::health::StoreHealth;
 use policy::migrate::{Policy, Terms};
 use policy::placement::Placement;
-use pool::spread::Opening;
-use volume::Clock;
+use pool::spread::{NameLease, Opening};
+use volume::{Clock, Name};
 
 use super::db::open_under;
 use super::pressure_monitor::PressureMonitor;
@@ -28,6 +28,8 @@ pub struct Store {
     monitor: PressureMonitor,
     reclaim: Reclaim,
     db: Arc<Db>,
+    /// No other store of the name is open on the pool.
+    name: NameLease,
     pool: Arc<Pool>,
 }
 
@@ -108,9 +110,10 @@ impl Store {
     /// `InUse`: another handle of the store exists. `Pool`: the last changes could not be made durable; writes keep the
     /// durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { monitor, reclaim, db, pool } = self;
+        let Self { monitor, reclaim, db, name, pool } = self;
         drop((monitor, reclaim));
         Arc::into_inner(db).ok_or(Error::InUse)?.close();
+        drop(name);
         pool.release()
     }
 }
@@ -200,7 +203,7 @@ impl Builder {
     /// missing. Blocks for as long as a recovery takes.
     ///
     /// # Errors
-    /// The message names the volume, and what to do.
+    /// `Store`: one of this name is open on the pool, or it cannot be opened. The message names the volume, and what to do.
     pub fn open(self) -> Result<Store> {
         let Self { pool, new, options, families } = self;
         let pool = match pool {
@@ -210,11 +213,14 @@ impl Builder {
         let (devices, clock) = (pool.devices().clone(), pool.clock().clone());
         let spread = pool.spread().clone();
         let loads = load::of(&devices, &spread);
-        let db = open_under(spread.clone(), clock, &options, families, loads)
-            .map_err(|source| Error::Store { name: options.name, source })?;
+        let lease = Name::new(&options.name).and_then(|name| spread.lease_name(&name));
+        let db = lease
+            .map_err(rocks::Error::from)
+            .and_then(|lease| Ok((open_under(spread, clock, &options, families, loads)?, lease)));
+        let (db, name) = db.map_err(|source| Error::Store { name: options.name, source })?;
         let db = Arc::new(db);
-        let monitor = PressureMonitor::start(&db, devices.clone());
-        let reclaim = Reclaim::start(Arc::clone(db.inner()), spread, devices);
-        Ok(Store { monitor, reclaim, db, pool })
+        let monitor = PressureMonitor::start(&db, devices);
+        let reclaim = Reclaim::start(Arc::clone(db.inner()));
+        Ok(Store { monitor, reclaim, db, name, pool })
     }
 }

@@ -12,6 +12,8 @@ use volume::mem::Mem;
 use super::*;
 use crate::kv;
 
+mod shared;
+
 fn batch(times: std::ops::Range<i64>) -> Batch {
     let mut batch = Batch::new("db");
     for time in times {

@@ -2,21 +2,27 @@
 
 mod load_sampler;
 mod moving;
+mod reserving;
 mod tending;
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
 use policy::placement::{LeastOverlap, Placement, VolumeId};
+use policy::purpose::Tenant;
 pub use pool::mover::Figures as Copies;
 use pool::spread::{Opening, Spread};
 use volume::Clock;
 use volume::heartbeat::TaskHealth;
 use volume::task::block_on;
 
+use self::load_sampler::LoadSampler;
 use self::moving::Moving;
-use self::tending::Tending;
+use self::reserving::set_aside;
+use self::tending::EverySecond;
 use super::{Devices, Volume};
 use crate::{Error, Result};
 
@@ -24,16 +30,22 @@ use crate::{Error, Result};
 /// ([`kv::Options::name`](crate::kv::Options::name), [`series::Options::name`](crate::series::Options::name)). It
 /// dereferences to [`Spread`], which has all calls.
 ///
-/// Its own threads restore missing copies, copy hot tables, empty draining volumes, and keep what the gates learned of
-/// their volumes. Dropping it stops them; [`Pool::close`] also makes everything durable.
+/// Its own threads restore missing copies, copy hot tables, empty draining volumes, keep what the gates learned of
+/// their volumes, and set aside on the devices what the stores reserve. Dropping it stops them; [`Pool::close`] also
+/// makes everything durable.
 pub struct Pool {
     // Dropped in this order.
     moving: Moving,
-    tending: Tending,
+    tending: [EverySecond; 2],
     spread: Spread,
     devices: Devices,
     clock: Clock,
+    /// The weights of stores that do not have 1.
+    io_weights: Mutex<BTreeMap<Tenant, f64>>,
 }
+
+/// Seconds between two writes of what the gates learned.
+const LEARNED_EVERY: u32 = 60;
 
 /// Opens a pool.
 pub struct PoolBuilder {
@@ -117,8 +129,9 @@ impl Pool {
 
     /// How its background tasks do.
     #[must_use]
-    pub fn tasks(&self) -> [TaskHealth; 2] {
-        [self.moving.health(), self.tending.health()]
+    pub fn tasks(&self) -> Vec<TaskHealth> {
+        let tending = self.tending.iter().map(EverySecond::health);
+        std::iter::once(self.moving.health()).chain(tending).collect()
     }
 
     /// Adds a blank volume. Durable on return: new objects go there from now on. Later openings have to name it.
@@ -127,7 +140,24 @@ impl Pool {
     /// `Volume`: it cannot be used, or is in use. `Pool`: it is not blank, the pool has one of that name, or it did not
     /// take it.
     pub fn add_volume(&self, volume: &Volume) -> Result<()> {
-        self.devices.add(volume, &self.spread, &self.clock)
+        self.devices.add(volume, &self.spread, &self.clock)?;
+        if let Some(device) = self.devices.get(volume.name()) {
+            let weights = self.io_weights.lock();
+            weights.iter().for_each(|(&store, &weight)| device.gate().set_io_weight(store, weight));
+        }
+        Ok(())
+    }
+
+    /// Gives the store called `name` this weight beside the pool's others: its part of each volume's tokens where several
+    /// stores wait in a class. Default 1 for each; more for one store makes the others wait longer.
+    ///
+    /// # Panics
+    /// `weight` is not above 0, or is infinite.
+    pub fn set_io_weight(&self, name: &str, weight: f64) {
+        let store = self.spread.enter(name).tenant();
+        let mut weights = self.io_weights.lock();
+        weights.insert(store, weight);
+        self.devices.here().iter().for_each(|device| device.gate().set_io_weight(store, weight));
     }
 
     /// Removes a volume that [`Spread::drain`] has emptied, and closes it. Durable on return.
@@ -165,7 +195,7 @@ impl Pool {
     /// # Errors
     /// `Pool`: the last changes could not be made durable; writes keep the durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { moving, tending, spread, devices, clock: _ } = self;
+        let Self { moving, tending, spread, devices, clock: _, io_weights: _ } = self;
         drop((moving, tending));
         block_on(spread.close()).map_err(Error::Pool)?;
         devices.close();
@@ -256,8 +286,27 @@ impl PoolBuilder {
             tracing::warn!("{away}");
         }
         let spread = devices.open_pool(opening)?;
-        let tending = Tending::start(spread.clone(), devices.clone(), clock.clone());
+        let tending = [look(&spread, &devices, &clock), reserve(&spread, &devices, &clock)];
         let moving = Moving::start(spread.clone(), devices.clone(), clock.clone(), policy, terms);
-        Ok(Pool { moving, tending, spread, devices, clock })
+        Ok(Pool { moving, tending, spread, devices, clock, io_weights: Mutex::default() })
     }
+}
+
+/// Looks at the volumes' load, for placement, and keeps what their gates learned.
+fn look(pool: &Spread, devices: &Devices, clock: &Clock) -> EverySecond {
+    let mut sampler = LoadSampler::new(devices.clone(), pool.clone(), clock.clone());
+    let (devices, mut looks) = (devices.clone(), 0_u32);
+    EverySecond::start("sampling loads", clock, move || {
+        sampler.look();
+        looks = looks.wrapping_add(1);
+        if looks.is_multiple_of(LEARNED_EVERY) {
+            devices.here().iter().for_each(|device| device.keep_learned());
+        }
+    })
+}
+
+/// Sets the stores' reserves aside, in a thread of its own: a volume that hangs holds it up.
+fn reserve(pool: &Spread, devices: &Devices, clock: &Clock) -> EverySecond {
+    let (pool, devices) = (pool.clone(), devices.clone());
+    EverySecond::start("keeping the reserve", clock, move || set_aside(&pool, &devices))
 }

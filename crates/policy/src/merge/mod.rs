@@ -106,13 +106,12 @@ impl Death {
     }
 }
 
-/// How full the volume is.
+/// How full the store's part of the volume is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Fill {
-    /// Its size in bytes.
+    /// Bytes that the store has there or can still write.
     pub capacity: u64,
-    /// Bytes taken by any user of the volume: the larger of the store's own count (including unlinked files that are
-    /// still open) and the file system's (PSTA 8(3), 2017).
+    /// Bytes that it has there, including unlinked files that are still open (PSTA 8(3), 2017).
     pub used: u64,
     /// Bytes put so far.
     pub written: Written,

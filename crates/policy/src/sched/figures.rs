@@ -1,4 +1,4 @@
-//! The figures that a gate reports for each class.
+//! The figures that a gate reports for each class, and for each store.
 
 use std::time::Duration;
 
@@ -22,6 +22,17 @@ pub struct Figures {
     pub expired: u64,
     /// Requests cancelled while they waited.
     pub cancelled: u64,
+}
+
+/// Figures of one store, in all classes. All but `queued` only grow, except that a grant that is put back does not count.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TenantFigures {
+    /// Requests waiting now.
+    pub queued: u64,
+    /// Requests granted.
+    pub granted: u64,
+    /// Their charges; refunds are not taken off.
+    pub spent: Cost,
 }
 
 /// How long requests waited for their grant: a histogram in steps of two.

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! One rule per file, and [`Policy`] lists them; [`Tags`] is the default. All of them answer every request exactly once
-//! and keep the order within a class. Only requests that allow it expire or are refused, because an error in a commit
-//! or a compaction makes RocksDB read-only.
+//! and keep the order within a class of one store. [`Tags`] and [`Strict`] share a class fairly between stores. Only
+//! requests that allow it expire or are refused, because an error in a commit or a compaction makes RocksDB read-only.
 
 mod figures;
+mod lane;
 mod pass;
 mod policy;
 mod queues;
@@ -23,7 +24,7 @@ mod strict;
 mod tags;
 mod window;
 
-pub use figures::{Figures, Waits};
+pub use figures::{Figures, TenantFigures, Waits};
 pub use pass::Pass;
 pub use policy::{Policy, QUEUE_MAX};
 pub use strict::Strict;
@@ -35,7 +36,7 @@ use std::time::Duration;
 use self::queues::Place;
 use crate::budget::Share;
 use crate::contract::{Contract, Cost};
-use crate::purpose::Class;
+use crate::purpose::{Class, Tenant};
 use crate::time::Instant;
 
 /// A request's number. The caller of [`Scheduler::submit`] gives ascending numbers.
@@ -47,6 +48,8 @@ pub struct Ticket(pub u64);
 pub struct Request {
     /// Its urgency.
     pub class: Class,
+    /// The store that it is for.
+    pub tenant: Tenant,
     /// The tokens to charge.
     pub cost: Cost,
     /// When to give up waiting; without one it waits as long as it takes.
@@ -128,8 +131,8 @@ pub trait Scheduler: Send {
     fn refund(&mut self, class: Class, cost: Cost);
 
     /// Returns an unused grant and lets its request wait for one of `cost` instead. It keeps its place: it is granted
-    /// before every waiting request of its class with a later ticket. The class is not charged for the first grant, and
-    /// the wait counts from the first submission.
+    /// before every waiting request of its class and store with a later ticket. The class is not charged for the first
+    /// grant, and the wait counts from the first submission.
     fn put_back(&mut self, grant: Grant, cost: Cost, now: Instant);
 
     /// Uses new terms from now on. Waiting requests are priced anew by their bytes; grants are not.
@@ -151,8 +154,15 @@ pub trait Scheduler: Send {
     /// The most that one request should ask for, so that it never holds up others for long.
     fn largest(&self) -> Cost;
 
+    /// Gives a store this weight beside others, above 0; 1 at first. Where several wait in a class, it decides the part
+    /// of the tokens that each gets; without effect on schedulers that keep the order of arrival.
+    fn set_weight(&mut self, tenant: Tenant, weight: f64);
+
     /// The figures of a class so far, and its queue length now.
     fn figures(&self, class: Class) -> Figures;
+
+    /// The figures of the stores so far, in the order of their numbers.
+    fn tenants(&self) -> Vec<(Tenant, TenantFigures)>;
 
     /// Recent spending, by tenths of a second.
     fn window(&self) -> &Window;

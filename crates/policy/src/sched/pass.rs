@@ -5,10 +5,10 @@
 //! bytes.
 
 use super::queues::Queues;
-use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, TenantFigures, Ticket, Window};
 use crate::budget::Share;
 use crate::contract::{Contract, Cost};
-use crate::purpose::Class;
+use crate::purpose::{Class, Tenant};
 use crate::time::Instant;
 
 /// Grants every request at once.
@@ -82,8 +82,16 @@ impl Scheduler for Pass {
         Cost::either(u64::MAX, u64::MAX)
     }
 
+    fn set_weight(&mut self, tenant: Tenant, weight: f64) {
+        self.queues.set_weight(tenant, weight);
+    }
+
     fn figures(&self, class: Class) -> Figures {
         self.queues.figures(class)
+    }
+
+    fn tenants(&self) -> Vec<(Tenant, TenantFigures)> {
+        self.queues.tenants()
     }
 
     fn window(&self) -> &Window {

@@ -1,14 +1,18 @@
 //! The state common to all schedulers: the waiting requests of each class, their deadlines, and figures.
 //!
+//! Each class has a lane, and [`Lane`] has the order in it.
+//!
 //! The head of a queue may have paid a part of its cost. [`Queues`] has no budget: it hands such a part back to the
 //! scheduler, which knows the budget it came from.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{Event, Figures, Full, Grant, Request, Ticket, Window};
+use super::lane::Lane;
+use super::{Event, Figures, Full, Grant, Request, TenantFigures, Ticket, Window};
+use crate::budget::Budget;
 use crate::contract::{Contract, Cost};
-use crate::purpose::Class;
+use crate::purpose::{Class, Tenant};
 use crate::time::Instant;
 
 const CLASSES: usize = Class::ALL.len();
@@ -19,10 +23,16 @@ const FOREGROUND: usize = Class::Foreground.index();
 /// class.
 pub(super) const RAISED: usize = CLASSES;
 
-/// One FIFO queue for each class.
+/// One queue for each class, fair between stores or first come first served.
 #[derive(Clone, Debug)]
 pub(super) struct Queues {
-    lanes: [VecDeque<Waiting>; CLASSES + 1],
+    lanes: [Lane; CLASSES + 1],
+    /// Nanoseconds in which an operation and a byte are earned: the unit in which stores get equal parts. Zeros: each
+    /// lane goes in order of arrival.
+    prices: (f64, f64),
+    /// The weights of stores that do not have 1.
+    weights: BTreeMap<Tenant, f64>,
+    tenants: BTreeMap<Tenant, TenantFigures>,
     /// The summed cost of the waiting requests of each class.
     waiting: [Cost; CLASSES],
     /// Whether raised work in the users' class waits in a lane of its own.
@@ -43,6 +53,7 @@ pub(super) struct Queues {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
+    pub(super) tenant: Tenant,
     pub(super) cost: Cost,
     /// The part of the cost already paid.
     pub(super) paid: Cost,
@@ -55,6 +66,7 @@ pub(super) struct Waiting {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Place {
     lane: usize,
+    tenant: Tenant,
     since: Instant,
     deadline: Instant,
     granted_at: Instant,
@@ -93,6 +105,9 @@ impl Queues {
     pub(super) fn new(contract: &Contract, max: usize) -> Self {
         Self {
             lanes: Default::default(),
+            prices: (0.0, 0.0),
+            weights: BTreeMap::new(),
+            tenants: BTreeMap::new(),
             waiting: Default::default(),
             apart: false,
             figures: Default::default(),
@@ -109,6 +124,24 @@ impl Queues {
         self.apart = true;
     }
 
+    /// Shares each lane fairly between stores, by what their requests take of this budget.
+    pub(super) fn share_by(&mut self, budget: &Budget) {
+        let nanos = |ops, bytes| budget.nanos(Cost { ops, bytes });
+        self.prices = (nanos(1, 0), nanos(0, 1));
+    }
+
+    /// Gives a store this weight beside others.
+    pub(super) fn set_weight(&mut self, tenant: Tenant, weight: f64) {
+        assert!(weight > 0.0 && weight.is_finite(), "{weight} is a weight");
+        self.weights.insert(tenant, weight);
+    }
+
+    /// A request's cost over the weight of its store.
+    fn price(prices: (f64, f64), weights: &BTreeMap<Tenant, f64>, of: Tenant, cost: Cost) -> f64 {
+        let nanos = (cost.ops as f64 * prices.0).max(cost.bytes as f64 * prices.1);
+        nanos / weights.get(&of).copied().unwrap_or(1.0)
+    }
+
     /// Queues a request, unless it may be refused and its queue is full.
     pub(super) fn push(
         &mut self,
@@ -116,18 +149,18 @@ impl Queues {
         request: Request,
         now: Instant,
     ) -> Result<(), Full> {
-        let Request { class, cost, deadline, refusable, of_user } = request;
+        let Request { class, tenant, cost, deadline, refusable, of_user } = request;
         let raised = self.apart && class == Class::Foreground && !of_user;
         let queued = self.queued_in(class);
         if refusable && queued >= self.max {
             self.figures[class.index()].refused += 1;
             return Err(Full { class, queued });
         }
-        let queue = &mut self.lanes[if raised { RAISED } else { class.index() }];
-        assert!(queue.back().is_none_or(|last| last.ticket < ticket), "tickets ascend");
+        let lane = &mut self.lanes[if raised { RAISED } else { class.index() }];
         let deadline = deadline.unwrap_or(Instant::FAR);
         self.deadlines_from = self.deadlines_from.min(deadline);
-        queue.push_back(Waiting { ticket, cost, paid: Cost::default(), since: now, deadline });
+        let paid = Cost::default();
+        lane.push(Waiting { ticket, tenant, cost, paid, since: now, deadline });
         let waiting = &mut self.waiting[class.index()];
         *waiting = waiting.plus(cost);
         Ok(())
@@ -197,12 +230,12 @@ impl Queues {
 
     /// The head of a lane.
     pub(super) fn head(&self, lane: usize) -> Option<&Waiting> {
-        self.lanes[lane].front()
+        self.lanes[lane].head()
     }
 
     /// The same, mutable, to pay for it.
     pub(super) fn head_mut(&mut self, lane: usize) -> Option<&mut Waiting> {
-        self.lanes[lane].front_mut()
+        self.lanes[lane].head_mut()
     }
 
     /// Grants the head of a lane, which is fully paid.
@@ -210,7 +243,9 @@ impl Queues {
     /// # Panics
     /// When the lane is empty.
     pub(super) fn grant(&mut self, lane: usize, now: Instant) -> Event {
-        let head = self.lanes[lane].pop_front().expect("the lane has a head");
+        let (prices, weights) = (self.prices, &self.weights);
+        let price = |head: &Waiting| Self::price(prices, weights, head.tenant, head.paid);
+        let head = self.lanes[lane].pop(price).expect("the lane has a head");
         let index = class_of(lane);
         self.waiting[index] = self.waiting[index].less(head.cost);
         let figures = &mut self.figures[index];
@@ -218,11 +253,14 @@ impl Queues {
         figures.spent = figures.spent.plus(head.paid);
         figures.waits.record(now.since(head.since));
         self.window.spend(now, head.paid);
-        let Waiting { ticket, paid: cost, since, deadline, .. } = head;
+        let of_tenant = self.tenants.entry(head.tenant).or_default();
+        of_tenant.granted += 1;
+        of_tenant.spent = of_tenant.spent.plus(head.paid);
+        let Waiting { ticket, tenant, paid: cost, since, deadline, .. } = head;
         Event::Granted(Grant {
             ticket,
             cost,
-            place: Place { lane, since, deadline, granted_at: now, is_spare: false },
+            place: Place { lane, tenant, since, deadline, granted_at: now, is_spare: false },
         })
     }
 
@@ -235,10 +273,10 @@ impl Queues {
         event
     }
 
-    /// Undoes a grant: its request waits again for `cost`, before all with later tickets.
+    /// Undoes a grant: its request waits again for `cost`, before those of its store with later tickets.
     pub(super) fn put_back(&mut self, grant: Grant, cost: Cost) {
         let Grant { ticket, cost: spent, place } = grant;
-        let Place { lane, since, deadline, granted_at, .. } = place;
+        let Place { lane, tenant, since, deadline, granted_at, .. } = place;
         let index = class_of(lane);
         self.window.refund(spent);
         let figures = &mut self.figures[index];
@@ -247,16 +285,18 @@ impl Queues {
         figures.waits.forget(granted_at.since(since));
         self.waiting[index] = self.waiting[index].plus(cost);
         self.deadlines_from = self.deadlines_from.min(deadline);
-        let queue = &mut self.lanes[lane];
-        let before = queue.partition_point(|waiting| waiting.ticket < ticket);
-        queue.insert(before, Waiting { ticket, cost, paid: Cost::default(), since, deadline });
+        let of_tenant = self.tenants.entry(tenant).or_default();
+        of_tenant.granted -= 1;
+        of_tenant.spent = of_tenant.spent.less(spent);
+        let price = Self::price(self.prices, &self.weights, tenant, spent);
+        let paid = Cost::default();
+        self.lanes[lane].put_back(Waiting { ticket, tenant, cost, paid, since, deadline }, price);
     }
 
     /// Removes the request of that ticket; returns the index of its class and what it had paid.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<(usize, Cost)> {
         for (lane, queue) in self.lanes.iter_mut().enumerate() {
-            if let Ok(place) = queue.binary_search_by_key(&ticket, |waiting| waiting.ticket) {
-                let waiting = queue.remove(place)?;
+            if let Some(waiting) = queue.remove(ticket) {
                 let index = class_of(lane);
                 self.waiting[index] = self.waiting[index].less(waiting.cost);
                 self.figures[index].cancelled += 1;
@@ -284,7 +324,7 @@ impl Queues {
         self.waiting = Default::default();
         for (lane, queue) in self.lanes.iter_mut().enumerate() {
             let index = class_of(lane);
-            for waiting in queue {
+            for waiting in queue.iter_mut() {
                 let by =
                     |terms: &Contract| terms.cost(waiting.cost.direction(), waiting.cost.bytes);
                 waiting.cost = by(contract).plus(waiting.cost.less(by(&old)));
@@ -308,6 +348,15 @@ impl Queues {
     pub(super) fn figures(&self, class: Class) -> Figures {
         let queued = self.queued_in(class) as u64;
         Figures { queued, ..self.figures[class.index()].clone() }
+    }
+
+    /// The figures of each store that was granted anything.
+    pub(super) fn tenants(&self) -> Vec<(Tenant, TenantFigures)> {
+        let of = |(&tenant, figures): (&Tenant, &TenantFigures)| {
+            let queued = self.lanes.iter().map(|lane| lane.len_of(tenant) as u64).sum();
+            (tenant, TenantFigures { queued, ..*figures })
+        };
+        self.tenants.iter().map(of).collect()
     }
 
     pub(super) const fn window(&self) -> &Window {

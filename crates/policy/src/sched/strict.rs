@@ -1,4 +1,4 @@
-//! Classes in strict order, first come first served within a class.
+//! Classes in strict order; within a class fair between stores, first come first served for each.
 //!
 //! Only the head of the most urgent waiting class is considered; where a contract counts reads and writes apart, one of
 //! either kind. It reserves tokens as they come: no later or less
@@ -6,10 +6,10 @@
 //! starves while more urgent ones use up the contract; [`Tags`](super::Tags) gives each class a share instead.
 
 use super::queues::Queues;
-use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, TenantFigures, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
 use crate::contract::{Contract, Cost, Direction};
-use crate::purpose::Class;
+use crate::purpose::{Class, Tenant};
 use crate::time::Instant;
 
 /// Strict order of classes over a [`Budget`].
@@ -28,11 +28,10 @@ impl Strict {
     /// threads and sessions behind them.
     #[must_use]
     pub fn new(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
-        Self {
-            budget: Budget::new(contract, share, now),
-            queues: Queues::new(contract, queue_max),
-            head_at: None,
-        }
+        let budget = Budget::new(contract, share, now);
+        let mut queues = Queues::new(contract, queue_max);
+        queues.share_by(&budget);
+        Self { budget, queues, head_at: None }
     }
 
     /// Grants a head, or sets the time at which one can go.
@@ -115,10 +114,12 @@ impl Scheduler for Strict {
         let budget = &mut self.budget;
         budget.set_contract(contract, now);
         self.queues.reprice(contract, |_, back| budget.refund(back));
+        self.queues.share_by(&self.budget);
     }
 
     fn set_share(&mut self, share: Share, contract: &Contract, now: Instant) {
         self.budget.set_share(share, contract, now);
+        self.queues.share_by(&self.budget);
     }
 
     fn forget_saved(&mut self, until: Instant) {
@@ -137,8 +138,16 @@ impl Scheduler for Strict {
         self.budget.largest()
     }
 
+    fn set_weight(&mut self, tenant: Tenant, weight: f64) {
+        self.queues.set_weight(tenant, weight);
+    }
+
     fn figures(&self, class: Class) -> Figures {
         self.queues.figures(class)
+    }
+
+    fn tenants(&self) -> Vec<(Tenant, TenantFigures)> {
+        self.queues.tenants()
     }
 
     fn window(&self) -> &Window {

@@ -38,7 +38,8 @@
 //!
 //! No class starves: its head goes at the latest after [`Tags::patience`].
 //!
-//! Users go in order of arrival, each as soon as there is a token, which keeps the longest wait short.
+//! Where several stores wait in a class, each gets its part of the class's tokens, by weight. Users of one store go in
+//! order of arrival, each as soon as there is a token, which keeps the longest wait short.
 //! [`Tags::for_p99`] keeps the 99th percentile short instead: see [`pauses`].
 
 mod pauses;
@@ -47,10 +48,10 @@ use std::time::Duration;
 
 use self::pauses::Pauses;
 use super::queues::{Queues, RAISED, class_of};
-use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, TenantFigures, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
 use crate::contract::{Contract, Cost, Counted, Direction};
-use crate::purpose::Class;
+use crate::purpose::{Class, Tenant};
 use crate::time::Instant;
 
 const CLASSES: usize = Class::ALL.len();
@@ -135,11 +136,13 @@ impl Tags {
             assert!((0.0..1.0).contains(&leaves), "{leaves} is left");
         }
         let budget = Budget::new(contract, share, now);
+        let mut queues = Queues::new(contract, queue_max);
+        queues.share_by(&budget);
         Self {
             rights,
             pace: Pace::of(&rights, &budget),
             budget,
-            queues: Queues::new(contract, queue_max),
+            queues,
             owed_from: [now; CLASSES],
             demand: Demand::default(),
             pauses: None,
@@ -396,11 +399,13 @@ impl Scheduler for Tags {
         let budget = &mut self.budget;
         budget.set_contract(contract, now);
         self.queues.reprice(contract, |_, back| budget.refund(back));
+        self.queues.share_by(&self.budget);
         self.pace = Pace::of(&self.rights, &self.budget);
     }
 
     fn set_share(&mut self, share: Share, contract: &Contract, now: Instant) {
         self.budget.set_share(share, contract, now);
+        self.queues.share_by(&self.budget);
         self.pace = Pace::of(&self.rights, &self.budget);
     }
 
@@ -420,8 +425,16 @@ impl Scheduler for Tags {
         self.budget.largest()
     }
 
+    fn set_weight(&mut self, tenant: Tenant, weight: f64) {
+        self.queues.set_weight(tenant, weight);
+    }
+
     fn figures(&self, class: Class) -> Figures {
         self.queues.figures(class)
+    }
+
+    fn tenants(&self) -> Vec<(Tenant, TenantFigures)> {
+        self.queues.tenants()
     }
 
     fn window(&self) -> &Window {

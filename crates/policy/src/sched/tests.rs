@@ -12,6 +12,7 @@ use crate::contract::{Counted, Limit};
 use crate::units::KIB;
 
 mod cases;
+mod fair;
 
 pub(super) const T0: Instant = Instant::ZERO;
 
@@ -30,7 +31,7 @@ pub(super) fn millis(millis: u64) -> Instant {
 
 pub(super) fn request(class: Class, ops: u64) -> Request {
     let cost = Cost::reads(ops, ops * 256 * KIB);
-    Request { class, cost, deadline: None, refusable: false, of_user: true }
+    Request { class, tenant: Tenant::POOL, cost, deadline: None, refusable: false, of_user: true }
 }
 
 pub(super) fn poll_all(scheduler: &mut dyn Scheduler, now: Instant) -> Vec<Event> {

@@ -134,10 +134,7 @@ impl LoadHistory {
             let before = self.before.get(&id).copied().unwrap_or(load);
             let reads = load.reads.saturating_sub(before.reads);
             let waited = load.waited.saturating_sub(before.waited);
-            let users = Cost {
-                ops: load.granted.ops.saturating_sub(before.granted.ops),
-                bytes: load.granted.bytes.saturating_sub(before.granted.bytes),
-            };
+            let users = load.granted.less(before.granted);
             let line = users_line(&load, users);
             // The pool's weights relate to the rate in the contract, even if the volume delivers less.
             let weight = self.weights.get(&id).map_or(0.0, |sum| sum / self.seconds.max(1.0));
@@ -240,7 +237,7 @@ mod tests {
     #[test]
     fn the_line_is_what_users_can_do_with_ios_of_their_size() {
         let gp3 = GateLoad { line: Some(3000.0), line_bytes: Some(125.0 * MIB as f64), ..load() };
-        let users = |bytes| Cost { ops: 10, bytes: 10 * bytes };
+        let users = |bytes| Cost::reads(10, 10 * bytes);
         assert_eq!(users_line(&gp3, users(4 * KIB)), 3000.0);
         assert_eq!(users_line(&gp3, users(256 * KIB)), 500.0);
         assert_eq!(users_line(&gp3, Cost::default()), 3000.0);

@@ -50,7 +50,7 @@ impl Spread {
         data: IoBuf,
         io: Io,
     ) -> Result<()> {
-        let pool = &self.0;
+        let (pool, io) = (&self.0, self.tagged(io));
         let kind = match Kind::of(intent, name) {
             // It never grows, whatever its name.
             Kind::Log => Kind::Data,

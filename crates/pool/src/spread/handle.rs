@@ -167,10 +167,6 @@ impl Handle {
         &self.inode
     }
 
-    pub(super) const fn pool(&self) -> &Spread {
-        &self.pool
-    }
-
     /// [`Catalog::lose`](super::catalog::Catalog::lose) for this object.
     pub(super) fn lose(&self, numbers: &[u64], whole: &[u64], why: &str) -> bool {
         let pool = &self.pool.0;
@@ -484,14 +480,11 @@ impl Handle {
 }
 
 /// Whether another copy may answer after this error.
-pub(super) fn another_may(e: &Error) -> bool {
+fn another_may(e: &Error) -> bool {
     // `Busy` may be about one volume: a full queue, or no right to its files.
     is_suspicious(e)
         || e.kind().is_away()
-        || matches!(
-            e.kind(),
-            ErrorKind::Busy | ErrorKind::Poisoned | ErrorKind::Gone
-        )
+        || matches!(e.kind(), ErrorKind::Busy | ErrorKind::Poisoned | ErrorKind::Gone)
 }
 
 /// Whether a copy with this error must be checked: it may not recover by itself.
@@ -524,17 +517,18 @@ fn padded(mut read: IoBufMut, len: usize) -> IoBufMut {
 #[deny(clippy::missing_trait_methods)]
 impl Object for Handle {
     fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
-        Box::pin(self.read(offset, into, io))
+        Box::pin(self.read(offset, into, self.pool.tagged(io)))
     }
 
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
-        Box::pin(self.write(offset, data, io))
+        Box::pin(self.write(offset, data, self.pool.tagged(io)))
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
         if self.inode.is_unequal_before(offset.saturating_add(into.len() as u64)) {
             return blocking::read_at(self, offset, into, io);
         }
+        let io = self.pool.tagged(io);
         let len = self.within(offset, into.len());
         let into = &mut into[..len];
         if len == 0 {
@@ -572,7 +566,7 @@ impl Object for Handle {
             && let hashing = Hashing::begin(&self.inode, offset)
             && self.inode.checked_len() <= offset
         {
-            let written = leaf.blocking_write_at(piece.inner, data, io);
+            let written = leaf.blocking_write_at(piece.inner, data, self.pool.tagged(io));
             written.map_err(|e| self.name(number, piece.part, e))?;
             hashing.written(data);
             self.inode.extend(end);
@@ -609,6 +603,6 @@ impl Object for Handle {
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {
-        Box::pin(self.sync_all(io))
+        Box::pin(self.sync_all(self.pool.tagged(io)))
     }
 }

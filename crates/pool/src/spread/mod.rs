@@ -42,6 +42,7 @@ mod replication;
 mod room;
 mod running;
 mod seal;
+mod tenants;
 mod volumes;
 mod write_lock;
 
@@ -50,6 +51,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use policy::placement::{Placement, VolumeId};
+use policy::purpose::Tenant;
 use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
 use self::catalog::Catalog;
@@ -68,6 +70,8 @@ use self::replication::Replication;
 pub use self::replication::{Redundancy, Repaired};
 pub use self::room::Room;
 pub use self::seal::Checksum;
+pub use self::tenants::Kept;
+use self::tenants::Tenants;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
 use crate::manifest::State;
@@ -75,9 +79,10 @@ use crate::manifest::journal::Journal;
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::members::{Member, MemberSlot, Members};
 
-/// A pool of volumes that spreads whole objects over them. Clones are handles to the same pool.
+/// A pool of volumes that spreads whole objects over them. Clones are handles to the same pool, and of the same store on
+/// it: see [`Spread::enter`].
 #[derive(Clone)]
-pub struct Spread(Arc<Parts>);
+pub struct Spread(Arc<Parts>, Tenant);
 
 /// Options for opening a pool.
 pub struct Opening {
@@ -117,6 +122,8 @@ struct Parts {
     damages: Damages,
     /// Names with an owner in this process.
     leases: NameLeases,
+    /// The stores on the pool.
+    tenants: Tenants,
 }
 
 impl Opening {
@@ -222,12 +229,13 @@ impl Spread {
             replication: Replication::new(copies),
             damages: Damages::default(),
             leases: NameLeases::default(),
+            tenants: Tenants::default(),
             members,
             journal,
         };
         let volumes = parts.members.present().into_iter().map(|(slot, _)| slot.id);
         join_all(volumes.map(|volume| parts.leaves.remove_orphans(volume))).await;
-        let pool = Self(Arc::new(parts));
+        let pool = Self(Arc::new(parts), Tenant::POOL);
         pool.warn_of_few_volumes();
         pool.suspect_unequal(unequal);
         pool.drop_broken(&report).await;

@@ -10,7 +10,7 @@ use super::Spread;
 pub struct Room {
     /// All bytes.
     pub total: u64,
-    /// Bytes that can still be written.
+    /// Bytes that the store of the handle can still write; not what the other stores keep.
     pub writable: u64,
     /// Volumes that take new objects.
     pub volumes: usize,
@@ -33,7 +33,7 @@ impl Spread {
         };
         Room {
             total: of(|s| s.total),
-            writable: of(|s| s.free),
+            writable: of(|s| s.free).saturating_sub(pool.tenants.kept_by_others(self.1)),
             volumes: open.len(),
             copies: pool.replication.target,
         }

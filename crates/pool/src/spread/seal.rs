@@ -30,7 +30,7 @@ impl Handle {
     /// # Errors
     /// `Corrupt`: its copies differ. `Gone`: it was removed. Else as for a sync and a read.
     pub(super) async fn seal_all(&self, io: Io) -> Result<()> {
-        let (pool, inode) = (&self.pool().0, self.inode());
+        let (pool, inode) = (self.pool(), self.inode());
         self.must_be_alike().await?;
         pool.journal.ready().await?;
         let _in_order = inode.resizing.lock().await;
@@ -56,7 +56,7 @@ impl Handle {
     /// The checksum that all copies have.
     async fn read_back(&self, len: u64, io: Io) -> Result<u64> {
         let inode = self.inode();
-        let checked = self.pool().0.catalog.checked(inode);
+        let checked = self.pool().catalog.checked(inode);
         let lens = [checked.map_or(len, |checked| checked.len), len];
         let mut checksum = None;
         for replica in inode.replicas() {
@@ -64,7 +64,7 @@ impl Handle {
             let [first, all] = read_through(self, &replica, lens, io).await?;
             let is_damaged = checked.is_some_and(|known| known.checksum != first);
             if is_damaged {
-                self.pool().0.damages.tell(inode, &replica, NOT_WRITTEN);
+                self.pool().damages.tell(inode, &replica, NOT_WRITTEN);
             }
             if is_damaged || !has_len || *checksum.get_or_insert(all) != all {
                 let (name, labels) = (&inode.name, replica.labels());

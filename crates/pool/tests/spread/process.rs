@@ -5,7 +5,7 @@ use pool::spread::{Problem, Spread};
 use volume::layer::call::Op as Call;
 use volume::layer::fault::{Effect, Rule};
 use volume::task::block_on;
-use volume::{ErrorKind, IoBuf, Object};
+use volume::{ErrorKind, IoBuf};
 
 use crate::faults::Rig;
 use crate::rig::{IO, get, mems, name, put};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all, join3, select};
 use parking_lot::Mutex;
 use policy::budget::Share;
-use policy::contract::{Contract, Cost, Counted, Limit};
+use policy::contract::{Contract, Counted, Limit};
 use policy::intent::{Family, KeyRange, Kind};
 use policy::latency::Times;
 use policy::migrate::{Policy, Terms, Whence, Why};
@@ -138,10 +138,7 @@ impl Scene {
                 line: Some(LINE as f64),
                 line_bytes: None,
                 answer: None,
-                granted: Cost {
-                    ops: users.spent.ops + commits.spent.ops - meter.copies.spent.ops,
-                    bytes: users.spent.bytes + commits.spent.bytes - meter.copies.spent.bytes,
-                },
+                granted: users.spent.plus(commits.spent).less(meter.copies.spent),
                 reads: users.granted - meter.copies.granted,
                 waited: users.waits.total - meter.copies.waited,
                 last_second: meter.last_second.ops,

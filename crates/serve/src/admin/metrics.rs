@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
-use crate::figures::{Cache, Class, Copies, Log, Memory, Series, Volume, Waits};
+use crate::figures::{Cache, Class, Copies, Log, Memory, Series, StoreLoad, Volume, Waits};
 use crate::http::{self, Times};
 use crate::{mqtt, resp};
 
@@ -32,10 +32,10 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     cache(&mut page, figures.cache().as_ref());
     copies(&mut page, figures.copies().as_ref());
     log(&mut page, figures.log().as_ref());
-    resp(&mut page, admin.resp.as_deref().map(|endpoint| &endpoint.stats));
+    resp(&mut page, admin.resp.get().map(|endpoint| &endpoint.stats));
     series(&mut page, figures.series().as_ref());
-    http(&mut page, admin.http.as_deref().map(|endpoint| &endpoint.stats));
-    mqtt(&mut page, admin.mqtt.as_deref());
+    http(&mut page, admin.http.get().map(|endpoint| &endpoint.stats));
+    mqtt(&mut page, admin.mqtt.get().map(|stats| &**stats));
     let mut registry = Registry::with_prefix("plimsoll");
     registry.register_collector(Box::new(page));
     let mut out = String::new();
@@ -131,6 +131,17 @@ fn volumes(page: &mut Page, volumes: &[Volume]) {
     of.gauge("volume_weight", "Load by users' reads, logs and flushes, from the heat of the volume's tables; 1 is the line", |v| v.weight);
     of.gauge("volume_size_bytes", "Size", |v| v.space.map(|s| s.total));
     of.gauge("volume_free_bytes", "Free space", |v| v.space.map(|s| s.free));
+
+    let stores = volumes.iter().flat_map(|volume| {
+        let labels = |store: &StoreLoad| {
+            vec![("volume", volume.name.clone()), ("store", store.name.clone())]
+        };
+        volume.stores.iter().map(move |store| (labels(store), store))
+    });
+    let mut of = page.of(stores);
+    of.counter("volume_store_ops", "Operations that the gate admitted of a store", |s| s.ops);
+    of.counter("volume_store_bytes", "Bytes that the gate admitted of a store", |s| s.bytes);
+    of.gauge("volume_store_queued", "Requests of a store that wait now", |s| s.queued);
 
     let classes = volumes.iter().flat_map(|volume| {
         let labels =

@@ -29,7 +29,7 @@ mod metrics;
 pub mod snapshot;
 pub mod volumes;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -93,6 +93,9 @@ pub trait Control: Send + Sync {
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, Error>;
 }
 
+/// A service that starts once its store is open.
+pub type Late<T> = Arc<OnceLock<Arc<T>>>;
+
 /// The state and operations behind the admin listener.
 #[derive(Clone)]
 pub struct Admin {
@@ -100,12 +103,12 @@ pub struct Admin {
     pub control: Arc<dyn Control>,
     /// The figures of the program.
     pub figures: Arc<dyn Figures>,
-    /// The RESP service to report on, if there is one.
-    pub resp: Option<Arc<Service>>,
-    /// The service of time series to report on, if there is one.
-    pub http: Option<Arc<http::Service>>,
-    /// The counters of the subscriber to a broker, if there is one.
-    pub mqtt: Option<Arc<mqtt::Stats>>,
+    /// The RESP service to report on, once it runs.
+    pub resp: Late<Service>,
+    /// The service of time series to report on, once it runs.
+    pub http: Late<http::Service>,
+    /// The counters of the subscriber to a broker, once it runs.
+    pub mqtt: Late<mqtt::Stats>,
 }
 
 /// Serves `admin` on a TCP or Unix listener, for requests to `hosts`, until `stop` is ready; then finishes open

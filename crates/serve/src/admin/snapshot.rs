@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Admin;
 use crate::figures::{self, Copies, Log};
-use crate::resp::Service;
 
 /// The program at one moment.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -79,6 +78,9 @@ pub struct Volume {
     pub free_bytes: Option<u64>,
     /// Waits at its gate by class, most urgent first.
     pub classes: Vec<Class>,
+    /// Operations let through of each store, by its name; `pool` is the pool itself.
+    #[serde(default)]
+    pub store_ops: BTreeMap<String, u64>,
 }
 
 /// One class of a volume's gate.
@@ -124,7 +126,7 @@ impl Snapshot {
             cache_reads: reads.collect(),
             copies: figures.copies(),
             log: figures.log(),
-            resp: admin.resp.as_deref().map(|Service { stats, .. }| Resp {
+            resp: admin.resp.get().map(|service| &service.stats).map(|stats| Resp {
                 clients: stats.clients.get(),
                 commands: stats.commands(),
                 errors: stats.errors.get(),
@@ -154,6 +156,7 @@ impl From<figures::Volume> for Volume {
             size_bytes: volume.space.map(|space| space.total),
             free_bytes: volume.space.map(|space| space.free),
             classes: volume.classes.iter().map(Class::from).collect(),
+            store_ops: volume.stores.into_iter().map(|store| (store.name, store.ops)).collect(),
         }
     }
 }

@@ -97,11 +97,11 @@ pub(super) fn sync_cost(
     let (mut end, mut takes) = (0, Duration::MAX);
     let measured = settled(|| {
         let (before, from) = (ios(), Instant::now());
-        sys::write_all_at(&fd, &page, end)?;
+        sys::write_all_at(&fd, &page, end).map_err(Errno::from)?;
         fs::fdatasync(&fd)?;
         end += PAGE as u64;
         takes = takes.min(from.elapsed());
-        Ok(ios().saturating_sub(before).saturating_sub(1))
+        Ok::<_, Errno>(ios().saturating_sub(before).saturating_sub(1))
     });
     fs::unlinkat(root, PROBE, AtFlags::empty())?;
     let counted = measured?;

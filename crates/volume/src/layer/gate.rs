@@ -35,8 +35,8 @@ use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::estimate::{Finding, IoKind, Learned};
 use policy::latency::Times;
-use policy::purpose::{Class, Pressure};
-use policy::sched::{Figures, Policy, QUEUE_MAX};
+use policy::purpose::{Class, Pressure, Tenant};
+use policy::sched::{Figures, Policy, QUEUE_MAX, TenantFigures};
 
 use self::admission::{AdmissionQueue, Passed, Passing, RequestContext, Tried};
 use self::answers::Answers;
@@ -92,6 +92,8 @@ pub struct Meter {
     pub copies: CopyLoad,
     /// How long the device took to answer in each class, without waits at this gate.
     pub answers: [Times; Class::ALL.len()],
+    /// What was granted to each store, in the order of their numbers.
+    pub tenants: Vec<(Tenant, TenantFigures)>,
     /// Spending of the last ten whole tenths of a second.
     pub last_second: Cost,
     /// The same relative to what was paid for, for the limit that is used most: 1 is the line.
@@ -170,6 +172,12 @@ impl<V: Volume> Gate<V> {
     /// Uses another share of the terms from now on. Saved tokens stay, up to what the new share can save up.
     pub fn set_share(&self, share: Share) {
         self.admission.set_share(share);
+    }
+
+    /// Gives a store this weight beside others, above 0: its part of the tokens where several stores wait in a class. 1 at
+    /// first.
+    pub fn set_io_weight(&self, tenant: Tenant, weight: f64) {
+        self.admission.set_weight(tenant, weight);
     }
 
     /// Classes flushes and compactions by `pressure` from now on, waiting ones too.
@@ -524,7 +532,7 @@ impl GatedObject {
         let (passed, polled) = if !is_due || Some(owed) == covered {
             (before, None)
         } else {
-            match self.admission.try_pass(owed, before)? {
+            match self.admission.try_pass(io.tenant, owed, before)? {
                 (Tried::Passed(passed), polled) => (Some(passed), Some(polled)),
                 (Tried::Waits(passing), polled) => {
                     drop(unsynced);

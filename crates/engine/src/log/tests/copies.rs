@@ -1,8 +1,8 @@
 //! A store on a pool with two copies of everything: what one copy lost, the other gives, and the pool repairs the first.
 
+use ::pool::PoolId;
+use ::pool::spread::{Damage, Opening, Spread};
 use policy::placement::RoundRobin;
-use pool::PoolId;
-use pool::spread::{Damage, Opening, Spread};
 
 use super::*;
 
@@ -70,7 +70,7 @@ impl Copies {
 }
 
 fn open_pool(rig: &Rig) -> Spread {
-    let members = rig.mems.iter().map(|mem| pool::Member::new(mem.label(), mem.clone()));
+    let members = rig.mems.iter().map(|mem| ::pool::Member::new(mem.label(), mem.clone()));
     let opening = Opening::new(RoundRobin::default()).copies(2).create_if_missing(PoolId(5));
     rig.clock.run(Spread::open(members.collect(), opening)).unwrap()
 }

@@ -1,8 +1,10 @@
 //! A file cut or changed at every place: reads give an error that names the file, and no other record is lost.
 
 use volume::layer::call::Op;
-use volume::layer::fault::{Effect, FaultPlan, Rule as FaultRule};
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
 
+use super::super::state::Phase;
+use super::file::Role;
 use super::lease::faulty;
 use super::*;
 
@@ -223,7 +225,7 @@ fn a_merge_leaves_damage_where_it_is_and_saves_the_rest() {
         let place = state.index.get(&3u64.to_be_bytes()).unwrap();
         (state.files[&place.file].handle.id, place)
     };
-    let name = store.0.names.of(file::Role::File(victim));
+    let name = store.0.names.of(Role::File(victim));
     rig.mems[0].damage(&name, u64::from(place.offset) + 100, |byte| *byte ^= 1);
     let handle = Arc::clone(&store.0.state().files[&victim].handle);
     let io = Io::new(Origin::Merge { space_pressure_percent: 50 }, Step::Data);
@@ -303,4 +305,86 @@ fn a_damaged_record_is_counted_once_and_shows_until_it_is_overwritten() {
     rig.put(&store, key, b"anew");
     assert!(store.health().is_healthy(), "the damaged record is superseded");
     assert_eq!(readable(&rig, &store).1, 0);
+}
+
+/// A store of several sealed files on a volume that fails on demand, with a deleted key in the last one.
+fn failing() -> (Rig, FaultPlan, Vec<FileId>) {
+    let rig = Rig::new(1);
+    let store = rig.store();
+    for n in 0..60u64 {
+        rig.put(&store, &n.to_be_bytes(), &value(n, 100));
+    }
+    rig.clock.run(store.delete(&0u64.to_be_bytes())).unwrap();
+    rig.clock.run(store.close()).unwrap();
+    let names = rig.mems[0].image().into_keys();
+    let ids = names.filter_map(|name| match store.0.names.role(&name) {
+        Some(Role::File(id)) => Some(id),
+        _ => None,
+    });
+    (rig, FaultPlan::new(1), ids.collect())
+}
+
+fn open_failing(rig: &Rig, plan: &FaultPlan) -> Result<(Store, Report)> {
+    let fault = Fault::new(rig.mems[0].clone(), "v0", plan, &rig.clock);
+    let members = vec![Member::new("v0", fault)];
+    rig.clock.run(Store::open(members, rig.options.clone(), rig.clock.clone(), None))
+}
+
+fn fail_opens(plan: &FaultPlan, kind: ErrorKind, names: &str) {
+    plan.inject(Rule::new(Effect::Fail(kind)).on(Op::Open).named(names));
+}
+
+/// A store with one file away did not open at all.
+#[test]
+fn a_file_that_is_away_fails_its_own_reads_and_is_back_with_its_volume() {
+    let (rig, plan, ids) = failing();
+    assert!(ids.len() > 2, "{ids:?}");
+    fail_opens(&plan, ErrorKind::Unavailable, &format!("*{:010x}.seg", ids[0].0));
+    let (store, report) = open_failing(&rig, &plan).unwrap();
+    assert_eq!(report.damage, []);
+    let get = |n: u64| rig.clock.run(store.get(&n.to_be_bytes()));
+    assert_eq!(get(1).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(get(59).unwrap().unwrap().to_vec(), value(59, 100));
+    assert!(get(0).unwrap().is_none(), "it was deleted");
+    plan.clear();
+    assert_eq!(get(1).unwrap().unwrap().to_vec(), value(1, 100));
+}
+
+/// Without the hint, nothing tells whether a record is in the file: an older one must not count instead.
+#[test]
+fn a_store_with_a_file_and_its_hint_away_does_not_open() {
+    let (rig, plan, ids) = failing();
+    fail_opens(&plan, ErrorKind::Unavailable, &format!("*{:010x}.*", ids[0].0));
+    let refused = open_failing(&rig, &plan).err().expect("a file is away");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    plan.clear();
+    assert_eq!(open_failing(&rig, &plan).unwrap().0.keys(b"", None, 100).len(), 59);
+}
+
+/// One lost file cost all of the store. And the tombstones of its keys went while it could not be read.
+#[test]
+fn a_file_that_is_lost_costs_its_records_and_deleted_ones_stay_deleted() {
+    let (rig, plan, ids) = failing();
+    for kind in [ErrorKind::Corrupt, ErrorKind::Io] {
+        plan.clear();
+        fail_opens(&plan, kind, &format!("*{:010x}.*", ids[0].0));
+        let (store, report) = open_failing(&rig, &plan).unwrap();
+        assert_eq!((report.damage.len(), report.damage[0].bad), (1, Bad::Unreadable));
+        assert!(report.damage[0].what.contains(".seg"), "{report:?}");
+        assert_eq!(rig.get(&store, &1u64.to_be_bytes()), None);
+        assert!(store.contains(&59u64.to_be_bytes()));
+        // Every file but the lost one is rewritten.
+        for n in 30..60u64 {
+            rig.put(&store, &n.to_be_bytes(), &value(n, 100));
+        }
+        rig.tend(&store);
+        rig.clock.run(store.close()).unwrap();
+    }
+    plan.clear();
+    let (store, _) = open_failing(&rig, &plan).unwrap();
+    assert_eq!(
+        rig.clock.run(store.get(&1u64.to_be_bytes())).unwrap().unwrap().to_vec(),
+        value(1, 100)
+    );
+    assert!(!store.contains(&0u64.to_be_bytes()), "it came back");
 }

@@ -1,3 +1,5 @@
+use volume::Intent;
+
 use super::*;
 
 #[test]
@@ -342,4 +344,45 @@ fn intervals_sync_what_was_answered() {
 pub(super) async fn select_for(store: &Store, clock: &Clock, time: Duration) {
     let tend = std::pin::pin!(store.tend(0));
     futures_util::future::select(tend, clock.sleep(time)).await;
+}
+
+/// Beside another store that filled most of the volume, merges never rested.
+#[test]
+fn the_fill_is_of_the_part_that_the_store_may_use() {
+    let rig = Rig::new(1);
+    let stranger = rig.clock.run(rig.mems[0].create(&Name::new("other").unwrap(), &Intent::DATA));
+    let stranger = stranger.unwrap();
+    rig.clock.run(stranger.set_len(CAPACITY * 8 / 10)).unwrap();
+    let store = rig.store();
+    for n in 0..600u64 {
+        rig.put(&store, &(n % 100).to_be_bytes(), &value(n, 500));
+    }
+    rig.clock.run(store.sync()).unwrap();
+    let [volume] = &store.figures().volumes[..] else { panic!("one volume") };
+    let part = CAPACITY / 5;
+    assert!(volume.capacity <= part && volume.capacity > part * 9 / 10, "{volume:?}");
+    assert!(volume.fill > 0.3 && volume.fill < 0.8 && volume.space_pressure < 0.0, "{volume:?}");
+    rig.tend(&store);
+    assert_eq!(store.figures().volumes[0].counts.merged, 0, "below the target nothing is copied");
+}
+
+#[test]
+fn pieces_of_a_reserve_go_where_the_owner_reserves_the_room() {
+    let mut rig = Rig::new(1);
+    rig.options.set_aside = CAPACITY / 20;
+    let pieces = || {
+        let listed = rig.clock.run(rig.mems[0].list()).unwrap().into_iter();
+        listed.filter(|listed| listed.name.as_str().contains("reserve")).count()
+    };
+    let store = rig.store();
+    rig.tend(&store);
+    let kept = store.room_kept();
+    assert!(pieces() > 0 && kept > CAPACITY / 20, "{kept}");
+    rig.clock.run(store.close()).unwrap();
+    drop(store);
+    let options = Options { allocates: false, ..rig.options.clone() };
+    let opening = Store::open(rig.members(), options, rig.clock.clone(), None);
+    let (store, _) = rig.clock.run(opening).unwrap();
+    rig.tend(&store);
+    assert_eq!((pieces(), store.room_kept()), (0, kept));
 }

@@ -261,6 +261,14 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The bytes of its volumes that users' writes never get: see [`log::Store::room_kept`].
+    #[must_use]
+    pub fn room_kept(&self) -> u64 {
+        self.0.log.room_kept()
+    }
+}
+
 impl Inner {
     /// The state in memory. A task never holds the lock across an await.
     fn state(&self) -> MutexGuard<'_, SeriesState> {

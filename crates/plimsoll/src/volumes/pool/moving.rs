@@ -5,7 +5,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use policy::contract::Cost;
 use policy::migrate::{Policy, Terms};
 use policy::purpose::Class;
 use pool::mover::{Figures, GateLoad, Mover};
@@ -77,7 +76,6 @@ fn load(volume: policy::placement::VolumeId, device: &Device) -> GateLoad {
     let gives = meter.available.unwrap_or(1.0);
     // Copies for relief and rebuilds run as users do, and are none.
     let copies = meter.copies;
-    let of_users = |commits: u64, users: u64, copies| (commits + users).saturating_sub(copies);
     let (answers, answered) = meter.answers.iter().fold((Duration::ZERO, 0), |(sum, count), of| {
         (sum.saturating_add(of.total()), count + of.count())
     });
@@ -86,10 +84,7 @@ fn load(volume: policy::placement::VolumeId, device: &Device) -> GateLoad {
         line: meter.contract.line_iops().map(|ops| ops * gives),
         line_bytes: meter.contract.paid_bytes_per_sec().map(|bytes| bytes as f64 * gives),
         answer: answers.checked_div(u32::try_from(answered).unwrap_or(u32::MAX)),
-        granted: Cost {
-            ops: of_users(commits.spent.ops, users.spent.ops, copies.spent.ops),
-            bytes: of_users(commits.spent.bytes, users.spent.bytes, copies.spent.bytes),
-        },
+        granted: commits.spent.plus(users.spent).less(copies.spent),
         reads: users.granted.saturating_sub(copies.granted),
         waited: users.waits.total.saturating_sub(copies.waited),
         last_second: meter.last_second.ops,

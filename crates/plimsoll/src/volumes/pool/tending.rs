@@ -1,47 +1,42 @@
-//! A thread that looks at a pool's volumes once a second: for placement, and to keep what their gates learned.
+//! Threads that tend a pool once a second.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pool::spread::Spread;
 use volume::Clock;
 use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
 
-use super::load_sampler::LoadSampler;
 use crate::stop::ThreadStop;
-use crate::volumes::Devices;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks between two writes of what the gates learned: once a minute.
-const LEARNED_EVERY: u32 = 60;
-
-/// The thread. Dropping this ends it.
-pub(super) struct Tending {
+/// A thread that repeats its work each second. Dropping this ends it.
+pub(super) struct EverySecond {
     stop: Arc<ThreadStop>,
     thread: Option<JoinHandle<()>>,
     heartbeat: Heartbeat,
 }
 
-impl Tending {
-    pub(super) fn start(pool: Spread, devices: Devices, clock: Clock) -> Self {
+impl EverySecond {
+    /// Starts a thread of this name. The first time is now.
+    pub(super) fn start(
+        task: &'static str,
+        clock: &Clock,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> Self {
         let stop = Arc::new(ThreadStop::default());
         let stopped = Arc::clone(&stop);
-        let heartbeat = Heartbeat::new("sampling loads", SILENCE_MAX, &clock);
+        let heartbeat = Heartbeat::new(task, SILENCE_MAX, clock);
         let beating = heartbeat.clone();
-        let mut sampler = LoadSampler::new(devices.clone(), pool, clock);
         let thread = std::thread::Builder::new()
-            .name("pool".into())
+            .name(task.into())
             .spawn(move || {
                 beating.supervise(|| {
-                    for look in 1_u32.. {
-                        sampler.look();
-                        if look.is_multiple_of(LEARNED_EVERY) {
-                            devices.here().iter().for_each(|device| device.keep_learned());
-                        }
+                    loop {
+                        work();
                         beating.completed();
-                        if !stopped.wait(LOOK_EVERY) {
+                        if !stopped.wait(EVERY) {
                             return;
                         }
                     }
@@ -56,7 +51,7 @@ impl Tending {
     }
 }
 
-impl Drop for Tending {
+impl Drop for EverySecond {
     fn drop(&mut self) {
         self.stop.set();
         if let Some(thread) = self.thread.take() {

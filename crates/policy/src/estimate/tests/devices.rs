@@ -11,7 +11,7 @@ use crate::budget::Share;
 use crate::contract::Limit;
 use crate::latency::answered_at;
 use crate::provider::Provider;
-use crate::purpose::Class;
+use crate::purpose::{Class, Tenant};
 use crate::sched::{Event, Policy, Request, Ticket};
 
 /// What a run came to, after the first ten seconds.
@@ -77,8 +77,14 @@ fn run(told: &Contract, real: &Contract, noise: Option<(f64, Duration)>, seconds
             for _ in 0..callers {
                 let cost = Cost::reads(1, 4096);
                 let class = Class::Foreground;
-                let request =
-                    Request { class, cost, deadline: None, refusable: false, of_user: true };
+                let request = Request {
+                    class,
+                    tenant: Tenant::POOL,
+                    cost,
+                    deadline: None,
+                    refusable: false,
+                    of_user: true,
+                };
                 scheduler.submit(Ticket(tickets), request, now).unwrap();
                 tickets += 1;
             }

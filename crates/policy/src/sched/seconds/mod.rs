@@ -33,10 +33,10 @@ pub use stabilizer::Stabilizer;
 pub use windows::Windows;
 
 use super::queues::Queues;
-use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, TenantFigures, Ticket, Window};
 use crate::budget::{Admission, Budget, REQUEST_OPS_MAX, Share};
 use crate::contract::{Contract, Cost};
-use crate::purpose::Class;
+use crate::purpose::{Class, Tenant};
 use crate::time::{Instant, NANOS_PER_SEC};
 
 /// The paper's groups of classes: high, medium, low.
@@ -350,8 +350,16 @@ impl<S: Scheme> Scheduler for Seconds<S> {
         Cost::either(ops, self.bytes.largest().bytes)
     }
 
+    fn set_weight(&mut self, tenant: Tenant, weight: f64) {
+        self.queues.set_weight(tenant, weight);
+    }
+
     fn figures(&self, class: Class) -> Figures {
         self.queues.figures(class)
+    }
+
+    fn tenants(&self) -> Vec<(Tenant, TenantFigures)> {
+        self.queues.tenants()
     }
 
     fn window(&self) -> &Window {

@@ -96,6 +96,7 @@ impl Stage {
                 let deadline = rest.iter().find_map(|word| word.strip_prefix("deadline="));
                 let request = Request {
                     class: *Class::ALL.iter().find(|c| c.name() == class).expect("a class"),
+                    tenant: Tenant::POOL,
                     cost: Contract::unlimited().cost(Direction::Read, parse_size(size)),
                     deadline: deadline.map(parse_time),
                     refusable: rest.contains(&"refusable"),

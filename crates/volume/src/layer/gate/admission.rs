@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost, Direction};
 use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Learned, Part, Seen};
-use policy::purpose::{Class, Origin, Pressure};
+use policy::purpose::{Class, Origin, Pressure, Tenant};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
@@ -91,6 +91,7 @@ enum Answer {
 #[derive(Clone, Copy)]
 pub(super) struct RequestContext {
     class: Class,
+    tenant: Tenant,
     /// The purpose; none for a sync of a log, whose bytes may have several.
     io: Option<Io>,
     is_write: bool,
@@ -122,10 +123,11 @@ pub(super) enum Tried<'a> {
 }
 
 impl RequestContext {
-    /// The sync of a log. It has no deadline and is never refused.
-    const fn commit(owed: Unsynced) -> Self {
+    /// The sync of a log of this store. It has no deadline and is never refused.
+    const fn commit(tenant: Tenant, owed: Unsynced) -> Self {
         Self {
             class: Class::Commit,
+            tenant,
             io: None,
             is_write: true,
             deadline: None,
@@ -145,6 +147,7 @@ impl RequestContext {
     pub(super) const fn read(io: Io) -> Self {
         Self {
             class: io.class(),
+            tenant: io.tenant,
             io: Some(io),
             is_write: false,
             deadline: io.deadline,
@@ -235,8 +238,9 @@ impl AdmissionQueue {
         Passing { admission: self, context, len, waits: None }
     }
 
-    /// Tries to pass a sync of what is `owed` by a log, and charges it if granted. With `before`, returns that charge in
-    /// the same step and keeps its place: the request goes before all later ones of its class.
+    /// Tries to pass a sync of what is `owed` by a store's log, and charges it if granted. With `before`, returns that charge in
+    /// the same step and keeps its place: the request goes before all later ones of its class and
+    /// store.
     ///
     /// The caller may hold a lock. It must call [`AdmissionQueue::follow_up`] without it, which wakes other granted
     /// requests.
@@ -245,10 +249,11 @@ impl AdmissionQueue {
     /// As for [`AdmissionQueue::pass`]. `before` is refunded in this case, too.
     pub(super) fn try_pass(
         self: &Arc<Self>,
+        tenant: Tenant,
         owed: Unsynced,
         before: Option<Passed>,
     ) -> Result<(Tried<'_>, Polled)> {
-        let mut passing = self.pass(RequestContext::commit(owed), owed.bytes);
+        let mut passing = self.pass(RequestContext::commit(tenant, owed), owed.bytes);
         let (answer, polled) = passing.submit(before, Waker::noop())?;
         let tried = match answer {
             // A commit has no deadline, so it does not expire. No other request's grant is lost here.
@@ -322,6 +327,10 @@ impl AdmissionQueue {
     /// Returns the charge of a request that was not issued.
     pub(super) fn refund(self: &Arc<Self>, passed: Passed) {
         self.change(|state, _| state.scheduler.refund(passed.class, passed.grant.cost));
+    }
+
+    pub(super) fn set_weight(self: &Arc<Self>, tenant: Tenant, weight: f64) {
+        self.change(|state, _| state.scheduler.set_weight(tenant, weight));
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
@@ -446,6 +455,7 @@ impl AdmissionQueue {
             }),
             copies: *self.copies.lock(),
             answers: Class::ALL.map(|class| self.answers.of(class)),
+            tenants: state.scheduler.tenants(),
             last_second: window.last_second(now),
             used: window.used(&state.contract, now),
         }
@@ -561,10 +571,10 @@ impl State {
         len: usize,
         now: Instant,
     ) -> std::result::Result<Ticket, Full> {
-        let RequestContext { class, deadline, refusable, of_user, .. } = context;
+        let RequestContext { class, tenant, deadline, refusable, of_user, .. } = context;
         let cost = self.cost(context, len);
         let ticket = Ticket(self.last_ticket.0 + 1);
-        let request = Request { class, cost, deadline, refusable, of_user };
+        let request = Request { class, tenant, cost, deadline, refusable, of_user };
         self.scheduler.submit(ticket, request, now)?;
         self.last_ticket = ticket;
         Ok(ticket)
@@ -737,8 +747,7 @@ impl Passing<'_> {
                 if matches!(origin, Some(Origin::Relief | Origin::Rebuild)) {
                     let mut copies = self.admission.copies.lock();
                     copies.granted += 1;
-                    copies.spent.ops += grant.cost.ops;
-                    copies.spent.bytes += grant.cost.bytes;
+                    copies.spent = copies.spent.plus(grant.cost);
                     copies.waited += grant.waited();
                 }
                 Ok(Passed { class, kind, at: now, grant })

@@ -18,6 +18,7 @@ use crate::mem::Mem;
 mod adapt;
 mod busy;
 mod expected;
+mod stores;
 mod threads;
 
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
@@ -748,6 +749,6 @@ fn copies_that_run_as_users_do_are_told_apart() {
     });
     let meter = gate.meter();
     assert_eq!(meter.classes[Class::Foreground.index()].granted, 3);
-    assert_eq!((meter.copies.granted, meter.copies.spent), (2, Cost { ops: 2, bytes: 8192 }));
+    assert_eq!((meter.copies.granted, meter.copies.spent), (2, Cost::reads(2, 8192)));
     assert!(!meter.copies.waited.is_zero());
 }
