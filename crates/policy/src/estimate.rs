@@ -13,7 +13,7 @@
 //!   Then the gate uses what the volume was seen to give, and sometimes tries for more.
 //!
 //! ```text
-//!   depth  ┌─ ×2 ─┐ slow                    ┌─ ×2 ...     rate 1 ─────────┐  slow 2 s more      ┌─ 10 %/s once, then 1 %/s ...
+//!   depth  ┌─ ×2 ─┐ slow                    ┌─ ×2 ...     rate 1 ─────────┐  slow 2 s more      ┌─ 8 %/s once, then 1 %/s ...
 //!     1/10 ┘      └─ ×0.25 ─┐ still slow  ┌─┘                             └── what it gave ─hold┘
 //!                           └─ least, hold┘
 //! ```
@@ -66,8 +66,9 @@ const IN_VAIN: f64 = 0.7;
 const KEEPS_PACE: f64 = 0.97;
 const RAISE_PER_SEC: f64 = 0.01;
 /// The first raise after the rate was lowered is so much faster: after a stall the volume gives everything again. Where
-/// it does not, a second of slowness ends that raise, and no later one is as fast.
-const RAISE_FIRST: f64 = 10.0;
+/// it does not, a second of slowness ends that raise, and no later one is as fast. A tenth of the rate a second would go over
+/// 0.9 where another client takes 0.3, while the tokens that the provider saved up last.
+const RAISE_FIRST: f64 = 8.0;
 /// Only an interval that spends this part of the rate in use is a reason to raise it: an idle volume shows nothing.
 const RAISE_TEST: f64 = 0.5;
 /// Faster once that went well for a while. More would go far over what the volume gives while the tokens that its

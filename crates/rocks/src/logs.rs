@@ -170,9 +170,10 @@ impl Dirty {
     }
 }
 
-/// Syncs the dirty ones of `files`, all of them though one fails; gives the last error.
+/// Syncs the dirty ones of `files`, all of them though one fails; gives the first error.
 fn sync_each(files: &[Arc<LogFile>]) -> Result<()> {
-    files.iter().map(sync).fold(Ok(()), |done, synced| synced.and(done))
+    let synced: Vec<_> = files.iter().map(sync).collect();
+    synced.into_iter().collect()
 }
 
 fn sync(file: &Arc<LogFile>) -> Result<()> {

@@ -170,7 +170,8 @@ fn upkeep_that_fails_again_and_again_shows() {
     server.stop();
     // Directories, which are no objects, take the names of the next files of blocks.
     let taken = (0..5000_u64).flat_map(|id| ["seg", "log"].map(|end| (id, end)));
-    let taken = taken.map(|(id, end)| volume.join(format!("objects/series%{id:010x}.{end}")));
+    let taken =
+        taken.map(|(id, end)| volume.join(format!("objects/series-blocks%{id:010x}.{end}")));
     let taken: Vec<_> = taken.filter(|path| std::fs::create_dir(path).is_ok()).collect();
 
     let server = place.serve();

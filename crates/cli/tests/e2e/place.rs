@@ -169,9 +169,14 @@ impl Server {
             let (_, after) = ready.split_once(endpoint)?;
             Some(after[..after.find([',', '\n']).unwrap_or(after.len())].to_owned())
         };
+        // A listener with TLS says so behind its address.
+        let address = |endpoint: String| {
+            let address = endpoint.strip_suffix(" (TLS)").unwrap_or(&endpoint);
+            address.parse().expect("an address")
+        };
         let endpoint = |endpoint| named(endpoint).expect("the endpoint is named");
-        let redis = named("redis on ").map(|endpoint| endpoint.parse().expect("an address"));
-        let http = named("series on ").map(|endpoint| endpoint.parse().expect("an address"));
+        let redis = named("redis on ").map(address);
+        let http = named("series on ").map(address);
         Ok(Self { child, out, redis, http, admin: endpoint("admin on ") })
     }
 

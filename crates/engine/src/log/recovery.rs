@@ -21,9 +21,7 @@ use policy::units::Bytes as Size;
 use volume::buf::PAGE;
 use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
-use volume::{
-    Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Name, Object, Result, Space, Volume,
-};
+use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
 
 use super::dirty::Dirty;
 use super::file::{File, Names, Role};
@@ -237,10 +235,6 @@ pub(super) async fn own_object(member: &Member, names: &Names) -> Result<Own> {
     let newest = newest.max_by_key(|(slot, _)| slot.generation);
     let (slot, page) = newest.map_or((None, 0), |(slot, other)| (Some(slot), other));
     Ok(Own { object: Some(object), slot, page })
-}
-
-async fn read_whole(volume: &dyn Volume, name: &Name, len: u64) -> Result<IoBufMut> {
-    volume.open(name).await?.read_at(0, IoBufMut::zeroed(len as usize), OPEN).await
 }
 
 fn check_members(

@@ -4,7 +4,8 @@
 //! any time. Where room is scarce, this thread flushes the memtables with the deletes once they free more than that
 //! writes, and RocksDB compacts tables that mostly hold deletes (`CompactOnDeletion`). If RocksDB is idle and room is
 //! still scarce, the thread compacts the keys that were deleted, as [`policy::reclaim`] chooses them: the tables say
-//! where deletes are, so a restart forgets little of what is owed. Where compactions find no room, it takes small steps first: see [`Steps`].
+//! where deletes are, so a restart forgets little of what is owed. Where compactions find no room, it takes small steps
+//! first: see [`Steps`].
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -36,10 +36,11 @@ pub fn bytes_per_sec(volumes: usize, is_last: bool) -> f64 {
 /// Copies of one volume at a time: each takes memory.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Keeps copies to a small part of what is paid for each volume (`COPY_SHARE`), in operations and in bytes, and all of them
-/// together to what [`bytes_per_sec`] says: 64 MiB a second (TANGO), or more where redundancy is at risk. A copy runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then
-/// their next copy may begin. It need not wait for the end of the one before: behind users' queues a copy takes long,
-/// but costs no more.
+/// Keeps copies to a small part of what is paid for each volume (`COPY_SHARE`), in operations and in bytes, and all of
+/// them together to what [`bytes_per_sec`] says: 64 MiB a second (TANGO), or more where redundancy is at risk. A copy
+/// runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then their
+/// next copy may begin. It need not wait for the end of the one before: behind users' queues a copy takes long, but
+/// costs no more.
 #[derive(Debug, Default)]
 pub struct Pace {
     in_flight: HashSet<Flight>,

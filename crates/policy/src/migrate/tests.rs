@@ -63,7 +63,7 @@ impl Stage {
                     stage.tables.retain(|other| other.object != table.object);
                     stage.tables.push(table);
                 }
-                ["gone", id] => stage.tables.retain(|table| table.object != number(id)),
+                ["gone", id] => stage.tables.retain(|table| table.object != number::<u64>(id)),
                 ["flight", id, from, to] => {
                     let (from, to) = (volume_id(from), volume_id(to));
                     stage.in_flight.push(Flight { object: number(id), from, to });

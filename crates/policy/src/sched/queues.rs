@@ -126,7 +126,7 @@ impl Queues {
 
     /// Shares each lane fairly between stores, by what their requests take of this budget.
     pub(super) fn share_by(&mut self, budget: &Budget) {
-        let nanos = |ops, bytes| budget.nanos(Cost { ops, bytes });
+        let nanos = |ops, bytes| budget.nanos(Cost::either(ops, bytes));
         self.prices = (nanos(1, 0), nanos(0, 1));
     }
 

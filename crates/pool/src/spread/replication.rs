@@ -187,8 +187,8 @@ impl Spread {
     }
 
     /// The same for the few objects that the planner does not handle: unsealed or striped ones. Copies on the
-    /// volumes `gone` do not count either. Objects of which one copy is left are copied as `last` says, others as `how`. Drops copies beyond the replication target, which were made while a
-    /// volume did not answer.
+    /// volumes `gone` do not count either. Objects of which one copy is left are copied as `last` says, others as `how`.
+    /// Drops copies beyond the replication target, which were made while a volume did not answer.
     pub(crate) async fn repair_others(
         &self,
         gone: &BTreeSet<VolumeId>,

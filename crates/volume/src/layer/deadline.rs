@@ -392,8 +392,9 @@ impl<'a> UnderWay<'a> {
 
     /// Whether its time is over; if not, `waker` is woken then.
     fn is_over(&self, waker: &Waker) -> bool {
-        let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
+        // Read under the lock: an alarm that rings between the two would find no waker, and not ring again.
+        let now = self.shared.clock.now();
         let is_over = state.is_over(self.until, now, self.shared.grace());
         if !is_over {
             state.wake_by(self.until, self.number, waker);

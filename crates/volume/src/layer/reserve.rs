@@ -9,10 +9,6 @@
 //! piece and repeats the call, until it succeeds or no piece is left. Each piece is an object, so removing one frees an
 //! inode, too.
 //!
-//! A file system does not report the limits of a quota, nor how many inodes are left. So after a call that found no room
-//! where the volume reports enough, this layer reports none, and its owner stops writes that free nothing. This ends
-//! once all pieces are there again and another one could be made.
-//!
 //! The layer does not decide who may have the room. Its owner counts what is [held](Reserve::held), and refuses writes
 //! that free nothing long before.
 //!
@@ -55,8 +51,6 @@ struct Shared {
     refusals: AtomicU32,
     /// Whether pieces are not listed, and count as free.
     is_hidden: AtomicBool,
-    /// Whether the volume reported room to a call that found none.
-    is_misreported: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -87,7 +81,6 @@ impl Reserve {
             next: AtomicU64::new(0),
             refusals: AtomicU32::new(0),
             is_hidden: AtomicBool::new(false),
-            is_misreported: AtomicBool::new(false),
         };
         for listed in shared.inner.list().await? {
             let Some(piece) = shared.piece_of(&listed.name) else { continue };
@@ -134,15 +127,21 @@ impl Reserve {
             || held + len > target + PAGE as u64
             || self.0.refusals.load(Ordering::Relaxed) >= REFUSALS_MAX
         {
-            self.0.look_for_room(len.max(PAGE as u64)).await?;
             return Ok(false);
         }
         let before = self.0.inner.space().await?;
         if before.free < 2 * len {
             return Ok(false);
         }
-        let Some((piece, object)) = self.0.make_piece(len).await? else { return Ok(false) };
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let piece = Piece { number, len, is_leaving: false };
         let name = self.0.name(&piece);
+        let intent = Intent { len: Some(len), ..Intent::DATA };
+        let object = match self.0.inner.create(&name, &intent).await {
+            Ok(object) => object,
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(false),
+            Err(error) => return Err(error),
+        };
         let after = self.0.inner.space().await?;
         if before.free.saturating_sub(after.free) < len / 2 {
             if self.0.refusals.fetch_add(1, Ordering::Relaxed) + 1 == REFUSALS_MAX {
@@ -178,41 +177,6 @@ impl Shared {
         Some(Piece { number, len, is_leaving: false })
     }
 
-    /// Creates a piece; `None` if there is no room for it.
-    async fn make_piece(&self, len: u64) -> Result<Option<(Piece, Arc<dyn Object>)>> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let piece = Piece { number, len, is_leaving: false };
-        let intent = Intent { len: Some(len), ..Intent::DATA };
-        match self.inner.create(&self.name(&piece), &intent).await {
-            Ok(object) => Ok(Some((piece, object))),
-            Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// A call that needs `bytes` found no room.
-    async fn found_no_room(&self, bytes: u64) {
-        let reported = self.inner.space().await.map_or(0, |space| space.free);
-        if reported >= bytes.max(PAGE as u64) && !self.is_misreported.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!(
-                prefix = %self.prefix, reported,
-                "a volume has no room though it reports some: it counts as full; see whether a quota or its inodes are used up"
-            );
-        }
-    }
-
-    /// After a report of room that was not there, tries whether there is some now.
-    async fn look_for_room(&self, len: u64) -> Result<()> {
-        if self.is_misreported.load(Ordering::Relaxed)
-            && let Some((piece, _)) = self.make_piece(len).await?
-        {
-            self.inner.remove(&self.name(&piece)).await?;
-            self.is_misreported.store(false, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
     /// Removes a piece; says whether there was one.
     ///
     /// Also removes a piece that another call is removing: its room may serve both calls, and the other call may have
@@ -244,16 +208,11 @@ impl Shared {
         Some(pieces[place])
     }
 
-    /// Repeats `work`, which needs `bytes`, as long as it fails for lack of room and a piece is left to remove.
-    async fn with_room<T, W: Future<Output = Result<T>>>(
-        &self,
-        bytes: u64,
-        work: impl Fn() -> W,
-    ) -> Result<T> {
+    /// Repeats `work` as long as it fails for lack of room and a piece is left to remove.
+    async fn with_room<T, W: Future<Output = Result<T>>>(&self, work: impl Fn() -> W) -> Result<T> {
         loop {
             match work().await {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace => {
-                    self.found_no_room(bytes).await;
                     if !matches!(self.let_go().await, Ok(true)) {
                         return Err(error);
                     }
@@ -269,8 +228,7 @@ impl Volume for Reserve {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
         let (name, intent) = (name.clone(), intent.clone());
         Box::pin(async move {
-            let len = intent.len.unwrap_or(0);
-            let inner = self.0.with_room(len, || self.0.inner.create(&name, &intent)).await?;
+            let inner = self.0.with_room(|| self.0.inner.create(&name, &intent)).await?;
             Ok(Arc::new(Kept { inner, shared: Arc::clone(&self.0) }) as Arc<dyn Object>)
         })
     }
@@ -298,9 +256,7 @@ impl Volume for Reserve {
             let space = self.0.inner.space().await?;
             let hidden = self.0.is_hidden.load(Ordering::Relaxed);
             let lent = if hidden { self.held() } else { 0 };
-            let misreported = self.0.is_misreported.load(Ordering::Relaxed);
-            let free = if misreported { 0 } else { space.free };
-            Ok(Space { free: (free + lent).min(space.total), ..space })
+            Ok(Space { free: (space.free + lent).min(space.total), ..space })
         })
     }
 
@@ -320,8 +276,17 @@ struct Kept {
 impl Object for Kept {
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
-            let len = data.len() as u64;
-            self.shared.with_room(len, || self.inner.write_at(offset, data.clone(), io)).await
+            let written = self.inner.write_at(offset, data.clone(), io).await;
+            match written {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                    if !matches!(self.shared.let_go().await, Ok(true)) {
+                        return Err(error);
+                    }
+                    let again = || self.inner.write_at(offset, data.clone(), io);
+                    self.shared.with_room(again).await
+                }
+                done => done,
+            }
         })
     }
 
@@ -336,7 +301,7 @@ impl Object for Kept {
     }
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        Box::pin(self.shared.with_room(0, move || self.inner.set_len(len)))
+        Box::pin(self.shared.with_room(move || self.inner.set_len(len)))
     }
 
     crate::forward! {
@@ -552,65 +517,6 @@ mod tests {
         assert_eq!(reserve.held(), 32 * PAGE as u64, "it is back with the room");
         keep(&reserve, 16 * PAGE as u64);
         assert!(reserve.held() < 18 * PAGE as u64, "and goes if less is asked for");
-    }
-
-    /// A volume under a quota, of which its report of free room knows nothing.
-    struct UnderQuota(Mem);
-
-    /// What the file system has, in bytes.
-    const TOTAL: u64 = 1 << 30;
-
-    #[deny(clippy::missing_trait_methods)]
-    impl Volume for UnderQuota {
-        fn space(&self) -> Pending<'_, Space> {
-            Box::pin(async move {
-                let Space { total, free } = self.0.space().await?;
-                Ok(Space { total: TOTAL, free: TOTAL - (total - free) })
-            })
-        }
-
-        crate::forward! {
-            self => self.0;
-            fn create(name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>>;
-            fn open(name: &Name) -> Pending<'_, Arc<dyn Object>>;
-            fn remove(name: &Name) -> Pending<'_, ()>;
-            fn list() -> Pending<'_, Vec<Listed>>;
-            fn expected_wait() -> Duration;
-        }
-    }
-
-    /// Users' writes were once taken until they had eaten every piece, and deletes found no room.
-    #[test]
-    fn room_that_a_quota_denies_is_not_reported() {
-        for hidden in [false, true] {
-            let reserve = on(UnderQuota(Mem::with_capacity("v", 64 * PAGE as u64)));
-            if hidden {
-                reserve.hide();
-            }
-            let target = 32 * PAGE as u64;
-            keep(&reserve, target);
-            let free = || block_on(reserve.space()).unwrap().free;
-            let expected = |held: u64| if hidden { held } else { 0 };
-            let object = block_on(reserve.create(&name("a"), &Intent::DATA)).unwrap();
-            block_on(object.write_at(0, pages(32), IO)).unwrap();
-            assert!(free() > TOTAL / 2);
-            // This write gets a piece, and the next ones are refused by their owner.
-            block_on(object.write_at(32 * PAGE as u64, pages(1), IO)).unwrap();
-            let held = target - 2 * PAGE as u64;
-            assert_eq!((free(), reserve.held()), (expected(held), held));
-            // What is left of the piece is not enough to end that.
-            keep(&reserve, target);
-            block_on(object.write_at(33 * PAGE as u64, pages(1), IO)).unwrap();
-            assert_eq!((free(), reserve.held()), (expected(held), held));
-            // All pieces are there again, and nothing beside them.
-            block_on(object.set_len(32 * PAGE as u64)).unwrap();
-            keep(&reserve, target);
-            assert_eq!((free(), reserve.held()), (expected(target), target));
-            block_on(object.set_len(20 * PAGE as u64)).unwrap();
-            keep(&reserve, target);
-            assert!(free() > TOTAL / 2, "there is room again");
-            assert_eq!(listed(&reserve), if hidden { 0 } else { target });
-        }
     }
 
     #[test]

@@ -331,7 +331,7 @@ fn open_failing(rig: &Rig, plan: &FaultPlan) -> Result<(Store, Report)> {
 }
 
 fn fail_opens(plan: &FaultPlan, kind: ErrorKind, names: &str) {
-    plan.inject(Rule::new(Effect::Fail(kind)).on(Op::Open).named(names));
+    plan.inject(FaultRule::new(Effect::Fail(kind)).on(Op::Open).named(names));
 }
 
 /// A store with one file away did not open at all.

@@ -346,26 +346,6 @@ pub(super) async fn select_for(store: &Store, clock: &Clock, time: Duration) {
     futures_util::future::select(tend, clock.sleep(time)).await;
 }
 
-/// Beside another store that filled most of the volume, merges never rested.
-#[test]
-fn the_fill_is_of_the_part_that_the_store_may_use() {
-    let rig = Rig::new(1);
-    let stranger = rig.clock.run(rig.mems[0].create(&Name::new("other").unwrap(), &Intent::DATA));
-    let stranger = stranger.unwrap();
-    rig.clock.run(stranger.set_len(CAPACITY * 8 / 10)).unwrap();
-    let store = rig.store();
-    for n in 0..600u64 {
-        rig.put(&store, &(n % 100).to_be_bytes(), &value(n, 500));
-    }
-    rig.clock.run(store.sync()).unwrap();
-    let [volume] = &store.figures().volumes[..] else { panic!("one volume") };
-    let part = CAPACITY / 5;
-    assert!(volume.capacity <= part && volume.capacity > part * 9 / 10, "{volume:?}");
-    assert!(volume.fill > 0.3 && volume.fill < 0.8 && volume.space_pressure < 0.0, "{volume:?}");
-    rig.tend(&store);
-    assert_eq!(store.figures().volumes[0].counts.merged, 0, "below the target nothing is copied");
-}
-
 #[test]
 fn pieces_of_a_reserve_go_where_the_owner_reserves_the_room() {
     let mut rig = Rig::new(1);

@@ -204,6 +204,7 @@ fn room_is_back_after_two_looks() {
     let store = Rig::new(1, 1).open_alone();
     let end = fill(&store, 0, 0);
     delete(&store, (0..end).filter(|n| n % 10 != 0));
+    assert!(store.room().is_scarce());
     look_twice(&store);
     store.apply(&[Change::Put(key(end), value(end, 1))]).expect("there is room");
     (0..end).for_each(|n| check(&store, n, (n % 10 == 0).then_some(0)));
@@ -225,6 +226,7 @@ fn room_of_what_a_killed_process_deleted_is_back_after_two_looks() {
         rig = left;
         let store = rig.open_alone();
         wait_until_idle(&store);
+        // RocksDB may have compacted what it found in the log.
         store.inner().look_at_room();
         look_twice(&store);
         store.apply(&[Change::Put(key(end), value(end, round))]).expect("there is room");
@@ -235,7 +237,6 @@ fn room_of_what_a_killed_process_deleted_is_back_after_two_looks() {
 }
 
 fn look_twice(store: &Db) {
-    assert!(store.room().is_scarce());
     let (mut owed, stop) = (Owed::default(), ThreadStop::default());
     for _ in 0..2 {
         store.inner().reclaim(&mut owed, &stop).expect("there is room for it");

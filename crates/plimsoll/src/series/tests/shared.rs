@@ -88,20 +88,6 @@ impl Stage {
             Err(other) => panic!("{other}"),
         }
     }
-
-    /// Writes points until they have been refused for a while; gives their number.
-    fn fill_with_points(&mut self) -> u64 {
-        let (mut taken, mut since) = (0, None::<Instant>);
-        while since.is_none_or(|since| since.elapsed() < Duration::from_secs(1)) {
-            if self.point() {
-                (taken, since) = (taken + 1, None);
-            } else {
-                since.get_or_insert_with(Instant::now);
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        taken
-    }
 }
 
 fn key(n: u64) -> bytes::Bytes {
@@ -113,31 +99,6 @@ fn in_time(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(begun.elapsed() < PATIENCE, "{what}");
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Points were once taken until the pool was full: the room for deletes of keys was gone, and none came back.
-#[test]
-fn points_leave_keys_the_room_for_their_deletes() {
-    for (volumes, copies) in [(1, 1), (3, 2)] {
-        let mut stage = Stage::new(volumes, copies);
-        // A third of the pool.
-        let keys = CAPACITY / copies as u64 / 3 / VALUE as u64;
-        (0..keys).for_each(|n| stage.put(n).unwrap());
-        stage.keys.flush().unwrap();
-        assert!(stage.fill_with_points() > 1000);
-        assert!(stage.points.health().writes_refused.is_some());
-        let reserve = stage.pool.reserve() / copies as u64;
-        let kept = reserve - stage.points.room_kept();
-        assert!(stage.free() >= kept, "{} of {kept} bytes are left to the keys", stage.free());
-        in_time("puts are refused, too", || stage.put(keys).is_err());
-        stage.delete(0..keys * 9 / 10);
-        in_time("room is back for puts", || stage.put(keys + 1).is_ok());
-        in_time("room is back for points", || stage.point());
-        let Stage { keys, points, pool, .. } = stage;
-        drop(pool);
-        points.close().unwrap();
-        keys.close().unwrap();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stores that share a volume, each with callers that send the next request as soon as one is granted.
 
 use super::*;
+use crate::contract::Direction;
 use crate::sched::policy::QUEUE_MAX;
 
 /// One store: its requests' class and size, and how many callers it has.
@@ -24,7 +25,7 @@ fn run(policy: Policy, contract: &Contract, stores: &[Store]) -> Vec<f64> {
         let Store { class, bytes, .. } = stores[number];
         let ticket = Ticket(sent.len() as u64);
         sent.insert(ticket, number);
-        let cost = contract.cost(bytes);
+        let cost = contract.cost(Direction::Read, bytes);
         let tenant = Tenant(number as u32 + 1);
         scheduler.submit(ticket, Request { tenant, cost, ..request(class, 1) }, now).unwrap();
         ticket
@@ -139,7 +140,9 @@ fn a_store_that_was_idle_has_saved_up_nothing() {
     };
     let next = |strict: &mut Strict| {
         let at = strict.next_wakeup().unwrap();
-        granted(strict.poll(at).expect("it is paid")).ticket.0
+        let next = granted(strict.poll(at).expect("it is paid")).ticket.0;
+        assert_eq!(poll_all(strict, at), []);
+        next
     };
     (0..6).for_each(|_| submit(&mut strict, 1, T0));
     assert_eq!(poll_all(&mut strict, T0), []);

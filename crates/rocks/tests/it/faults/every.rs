@@ -33,8 +33,6 @@ enum Way {
     Late,
     /// The device cannot read or write these bytes, and works otherwise: what a directory gives for such an error.
     Broken,
-    /// The process lacks something, such as a descriptor: the call is not done.
-    Process,
     /// There is no space.
     Full,
     /// A sync failed: the state of the device is unknown.
@@ -42,15 +40,13 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 6] =
-        [Self::Away, Self::Late, Self::Broken, Self::Process, Self::Full, Self::Lost];
+    const ALL: [Self; 5] = [Self::Away, Self::Late, Self::Broken, Self::Full, Self::Lost];
 
     const fn effect(self) -> Effect {
         match self {
             Self::Away => Effect::Fail(ErrorKind::Unavailable),
             Self::Late => Effect::FailAfter(ErrorKind::Unavailable),
             Self::Broken => Effect::Fail(ErrorKind::Io),
-            Self::Process => Effect::Fail(ErrorKind::Busy),
             Self::Full => Effect::Fail(ErrorKind::OutOfSpace),
             Self::Lost => Effect::Fail(ErrorKind::Poisoned),
         }
@@ -61,7 +57,6 @@ impl Way {
         match self {
             Self::Away | Self::Late => true,
             // A failed sync is always one that lost bytes.
-            Self::Process => !matches!(op, Op::Sync),
             Self::Broken => !matches!(op, Op::Sync | Op::List | Op::Space),
             Self::Full => matches!(op, Op::Create | Op::Write | Op::SetLen),
             Self::Lost => matches!(op, Op::Sync),

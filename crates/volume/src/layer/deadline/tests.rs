@@ -345,7 +345,7 @@ struct Hanging {
 }
 
 impl Hanging {
-    fn new() -> (Arc<dyn Object>, Sender<()>) {
+    fn held() -> (Arc<dyn Object>, Sender<()>) {
         let (sender, receiver) = mpsc::channel();
         let go_on = Arc::new(Mutex::new(receiver));
         (Arc::new(Self { io: IoPool::apart(THREADS), go_on }), sender)
@@ -383,7 +383,7 @@ impl Object for Hanging {
 fn a_thread_that_may_block_comes_back_from_a_hanging_device() {
     let limit = Duration::from_millis(5);
     let volume = Deadline::new(Mem::new("v"), "v", limit, Clock::real());
-    let (hanging, go_on) = Hanging::new();
+    let (hanging, go_on) = Hanging::held();
     let [data, log] = ["a", "a.log"].map(|text| volume.0.object(name(text), hanging.clone()));
     let mut page = [0; 8];
     assert_eq!(kind(data.blocking_read_at(0, &mut page, DATA)), TIMED_OUT);

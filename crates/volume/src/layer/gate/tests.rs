@@ -740,15 +740,24 @@ fn the_expected_wait_of_a_read_counts_those_ahead_of_it() {
 fn copies_that_run_as_users_do_are_told_apart() {
     let clock = Clock::simulated();
     let gate = Gate::new(Mem::new("v"), "v", &contract(100), all(), clock.clone());
-    clock.run(async {
+    let object = clock.run(async {
         let object = gate.create(&name("a"), &Intent::DATA).await.unwrap();
         object.write_at(0, data(8192), WRITE).await.unwrap();
         for origin in [Origin::UserRead, Origin::Copy, Origin::Relief, Origin::Rebuild] {
             object.read_at(0, page(), Io::new(origin, Step::Data)).await.unwrap();
         }
+        object
     });
     let meter = gate.meter();
     assert_eq!(meter.classes[Class::Foreground.index()].granted, 3);
     assert_eq!((meter.copies.granted, meter.copies.spent), (2, Cost::reads(2, 8192)));
+    assert_eq!(meter.copies.waited, Duration::ZERO, "a second's tokens were there");
+    let waited = |meter: &Meter| meter.classes[Class::Foreground.index()].waits.total;
+    let users = waited(&meter);
+    let rebuild = Io::new(Origin::Rebuild, Step::Data);
+    clock.run(join_all((0..300).map(|_| object.read_at(0, page(), rebuild))));
+    let meter = gate.meter();
+    assert_eq!(meter.copies.granted, 302);
     assert!(!meter.copies.waited.is_zero());
+    assert_eq!(meter.copies.waited, waited(&meter) - users, "only copies waited since");
 }

@@ -131,6 +131,10 @@ fn a_sync_that_fails_again_and_again_is_reported_until_one_succeeds() {
         }
         plan.lift(failing);
         world.clock.sleep(MILLIS(300)).await;
+        let syncs = store.health().tasks.into_iter().find(|task| task.task == "syncs of points");
+        assert_eq!(syncs.expect("it runs").problem, None);
+        // Upkeep, which syncs before it writes blocks, is tried again each second.
+        world.clock.sleep(MILLIS(1400)).await;
         assert_eq!(problem(&store), None);
         store.sync().await.unwrap();
     };
@@ -145,7 +149,8 @@ fn upkeep_that_fails_again_and_again_is_reported_until_it_succeeds() {
     let plan = FaultPlan::new(1);
     let store = open_with(&world, &plan);
     // The write-ahead log works, and no block can be written.
-    let blocks = Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Write).named("series/*");
+    let blocks =
+        Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Write).named("series-blocks/*");
     let failing = plan.inject(blocks);
     let watched = async {
         store.write(one("a", 1, 1.0), None).await.unwrap();
@@ -172,7 +177,7 @@ fn upkeep_that_hangs_is_reported() {
     let plan = FaultPlan::new(1);
     let store = open_with(&world, &plan);
     let hour = Duration::from_secs(3600);
-    plan.inject(Rule::new(Effect::Slow(hour)).on(Op::Write).named("series/*"));
+    plan.inject(Rule::new(Effect::Slow(hour)).on(Op::Write).named("series-blocks/*"));
     let watched = async {
         store.write(one("a", 1, 1.0), None).await.unwrap();
         world.clock.sleep(Duration::from_secs(300)).await;
