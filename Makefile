@@ -17,16 +17,16 @@ help: ## List these verbs
 setup: ## Look for what the build needs and install it, or print the line that does
 	@dev/setup
 
-rocksdb: setup ## Compile RocksDB once for this machine; all clones and profiles share it (@R@)
+rocksdb: setup ## Compile RocksDB once for this machine; all clones and profiles share it (6 min, once)
 	@dev/rocksdb
 
-build: rocksdb ## Build the program as it ships (@B@)
+build: rocksdb ## Build the program as it ships (16 min the first time, RocksDB included)
 	$(CARGO) build --release $(ALL)
 
 demo: build ## Plain RocksDB beside Plimsoll at the line, then serve it (ARGS=--once ends by itself)
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
 
-test: rocksdb $(VENV)/.ready ## Every test, with real clients (@T@)
+test: rocksdb $(VENV)/.ready ## Every test, with real clients (22 min the first time)
 	$(CARGO) test $(ALL)
 	@$(MAKE) --no-print-directory clients PROFILE=debug
 
