@@ -1,5 +1,3 @@
-use volume::Intent;
-
 use super::*;
 
 #[test]
