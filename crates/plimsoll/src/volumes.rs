@@ -153,7 +153,7 @@ impl Volume {
         self
     }
 
-    /// Charges so many operations for the file system's journal at each sync of a changed length. Default: as many as
+    /// Charges this many operations for the file system's journal at each sync of a changed length. Default: as many as
     /// are measured when a directory is opened; 0 for a volume that is simulated or no directory.
     #[must_use]
     pub fn journal_ops(mut self, ops: u64) -> Self {
@@ -249,7 +249,7 @@ impl Volume {
         })
     }
 
-    /// Warns if nobody knows what the file system's journal writes.
+    /// Warns if neither the settings nor a measurement say what the file system's journal writes.
     fn check_journal(&self, measured: Option<u64>) {
         if self.journal_ops.or(measured).is_none() {
             tracing::warn!(

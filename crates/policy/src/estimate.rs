@@ -65,7 +65,7 @@ const IN_VAIN: f64 = 0.7;
 /// A volume that does this part of what is asked of it does all of it: a provider that gives less falls behind by more.
 const KEEPS_PACE: f64 = 0.97;
 const RAISE_PER_SEC: f64 = 0.01;
-/// The first raise after the rate was lowered is so much faster: after a stall the volume gives everything again. Where
+/// Factor on `RAISE_PER_SEC` for the first raise after the rate was lowered: after a stall the volume gives everything again. Where
 /// it does not, a second of slowness ends that raise, and no later one is as fast. A tenth of the rate a second would go over
 /// 0.9 where another client takes 0.3, while the tokens that the provider saved up last.
 const RAISE_FIRST: f64 = 8.0;

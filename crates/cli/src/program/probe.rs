@@ -4,7 +4,7 @@
 //! time, and the caller waits a bounded time.
 //!
 //! A file system tells its space from memory, also while the device below hangs. So each few seconds a page is written
-//! and synced, too. Nobody waits for that: it may have to wait for tokens.
+//! and synced, too. The request for `/health` does not wait for that write, which may have to wait for tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use crate::stop::ThreadStop;
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A compaction that rewrites at most so many times the reserve needs no estimate of what it frees.
+/// A compaction that rewrites at most this many times the reserve runs without an estimate of what it frees.
 const CHEAP_RESERVES: u64 = 4;
 
 /// The pause before a compaction is chosen again after one that failed, or where none was worth it.

@@ -83,7 +83,7 @@ impl IoKind {
 pub(super) struct Usual([P99; IoKind::COUNT]);
 
 /// How long a kind of I/O takes without throttling: what the contract says, or what the volume was seen to take where
-/// that is longer. The figures of a catalogue are those of an average volume, or nobody's.
+/// that is longer. The figures of a catalogue are those of an average volume, or assumed.
 #[derive(Clone, Debug, Default)]
 struct P99 {
     /// By the contract; 0 where it says nothing.

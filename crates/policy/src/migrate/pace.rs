@@ -25,7 +25,7 @@ impl Line {
     }
 }
 
-/// Bytes a second that all copies together may move in a pool of so many `volumes` that take copies. A copy of an object
+/// Bytes a second that all copies together may move in a pool with this number of `volumes` that take copies. A copy of an object
 /// of which one copy is left may move as many on each pair of volumes, for the next loss would lose it.
 #[must_use]
 pub fn bytes_per_sec(volumes: usize, is_last: bool) -> f64 {
