@@ -85,7 +85,7 @@ class Server:
             admin.connect(str(self.directory / "admin.socket"))
             admin.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             text = admin.makefile(encoding="utf-8", newline="").read()
-        lines = (line.split(" ") for line in text.splitlines() if line.startswith("plimsoll_"))
+        lines = (line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("plimsoll_"))
         return {name.removeprefix("plimsoll_"): float(value) for name, value in lines}
 
     def reload(self):
