@@ -8,6 +8,8 @@ ALL     := --locked --workspace
 # Packages that do not link RocksDB have benches of their own.
 CRITERION := $(addprefix -p plimsoll-,engine policy pool serve volume)
 export PATH := $(TOOLS)/bin:$(PATH)
+# Tests wait more than they compute: for timers, devices and child processes.
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 
 .PHONY: help setup rocksdb build demo test check bench install clean
 
@@ -27,11 +29,21 @@ demo: build ## Plain RocksDB beside Plimsoll at the line, then serve it (ARGS=--
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
 
 test: rocksdb $(VENV)/.ready ## Every test, with real clients (22 min the first time)
-	$(CARGO) test $(ALL)
-	@$(MAKE) --no-print-directory clients PROFILE=debug
+	@# First all compilation, of which clients need the program.
+	$(CARGO) test $(ALL) --no-run
+	@$(MAKE) --no-print-directory both PROFILE=debug
 
-check: setup lint test build ## What CI runs: formatting, lints, documentation, licences, tests; clients of the program as it ships
-	@$(MAKE) --no-print-directory clients PROFILE=release
+check: setup lint build $(VENV)/.ready ## What CI runs: formatting, lints, documentation, licences, tests; clients of the program as it ships
+	$(CARGO) test $(ALL) --no-run
+	@$(MAKE) --no-print-directory both PROFILE=release
+
+# The tests of the workspace, and clients beside them, whose output follows at the end.
+.PHONY: both
+both:
+	@log=$$(mktemp); $(MAKE) --no-print-directory clients >$$log 2>&1 & clients=$$!; \
+	trap 'kill $$clients 2>/dev/null; rm -f $$log' EXIT INT TERM; \
+	$(CARGO) test $(ALL); tests=$$?; \
+	wait $$clients; clients=$$?; cat $$log; exit $$((tests | clients))
 
 .PHONY: clients
 clients: $(VENV)/.ready
