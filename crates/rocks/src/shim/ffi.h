@@ -33,7 +33,6 @@ enum class Code : uint8_t {
   kIoError = 3,
   kFenced = 5,
   kCorruption = 6,
-  kTimedOut = 7,
   kInvalid = 8,
 };
 

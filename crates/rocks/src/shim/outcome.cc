@@ -20,8 +20,6 @@ IOStatus Status(Outcome outcome) {
         return IOStatus::IOFenced(message);
       case Code::kCorruption:
         return IOStatus::Corruption(message);
-      case Code::kTimedOut:
-        return IOStatus::TimedOut(message);
       case Code::kInvalid:
         return IOStatus::InvalidArgument(message);
       case Code::kOk:

@@ -33,6 +33,10 @@ enum Way {
     Late,
     /// The device cannot read or write these bytes, and works otherwise: what a directory gives for such an error.
     Broken,
+    /// This process lacks something, such as file descriptors: the call is not done.
+    Process,
+    /// The volume gave no answer within its limit, and the call is done.
+    Hung,
     /// There is no space.
     Full,
     /// A sync failed: the state of the device is unknown.
@@ -40,13 +44,16 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 5] = [Self::Away, Self::Late, Self::Broken, Self::Full, Self::Lost];
+    const ALL: [Self; 7] =
+        [Self::Away, Self::Late, Self::Broken, Self::Process, Self::Hung, Self::Full, Self::Lost];
 
     const fn effect(self) -> Effect {
         match self {
             Self::Away => Effect::Fail(ErrorKind::Unavailable),
             Self::Late => Effect::FailAfter(ErrorKind::Unavailable),
             Self::Broken => Effect::Fail(ErrorKind::Io),
+            Self::Process => Effect::Fail(ErrorKind::Busy),
+            Self::Hung => Effect::FailAfter(ErrorKind::TimedOut),
             Self::Full => Effect::Fail(ErrorKind::OutOfSpace),
             Self::Lost => Effect::Fail(ErrorKind::Poisoned),
         }
@@ -55,7 +62,7 @@ impl Way {
     /// Whether a call can fail this way.
     const fn concerns(self, op: Op) -> bool {
         match self {
-            Self::Away | Self::Late => true,
+            Self::Away | Self::Late | Self::Process | Self::Hung => true,
             // A failed sync is always one that lost bytes.
             Self::Broken => !matches!(op, Op::Sync | Op::List | Op::Space),
             Self::Full => matches!(op, Op::Create | Op::Write | Op::SetLen),
