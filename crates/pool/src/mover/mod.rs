@@ -47,8 +47,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The longest time between two checks of the replication target, also with rare decisions.
 const MEND_EVERY: Duration = Duration::from_secs(10);
-/// Copies that can wait. Those for heat relieve a saturated volume, and rebuilds end the time in which a loss loses data:
-/// work of class idle would starve there, so both have origins of their own, and [`Pace`] and [`Steps`] limit them.
+/// Copies that can wait. Two kinds cannot: copies for heat relieve a saturated volume, where work of class idle would
+/// starve, and rebuilds end the time in which one more loss loses data. Both have origins of their own, and [`Pace`] and
+/// [`Steps`] limit them.
 const IO: Io = Io::new(Origin::Copy, Step::Data);
 
 /// Copies and drops the tables of a pool. See the [module](self).
@@ -260,8 +261,8 @@ impl Mover {
         (volumes, plan)
     }
 
-    /// Does what the planner does not: aligns copies that may differ since a crash, checks suspect copies, repairs objects that are not tables, moves the
-    /// manifest; then reports redundancy.
+    /// Does what the planner does not, and reports redundancy: moves the manifest away from volumes that do not answer,
+    /// aligns copies that may differ since a crash, checks suspect copies, and repairs objects that are not tables.
     async fn keep_redundancy(&mut self, volumes: &[Volume]) {
         let of = |states: &[State]| {
             let those = volumes.iter().filter(|volume| states.contains(&volume.state));
