@@ -519,6 +519,7 @@ pub(crate) mod tests {
             (Record::DropCopy { id, number: 0x12 }, "0b 1100000000000000 1200000000000000"),
             (Record::VolumeIds { from: 7 }, "0c 0700"),
             (Record::Drain { volume: VolumeId(3), drains: true }, "0d 0300 01"),
+            (Record::Seal { id }, "0e 1100000000000000"),
         ];
         for (record, bytes) in records {
             let mut encoded = Vec::new();
