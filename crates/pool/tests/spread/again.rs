@@ -134,6 +134,7 @@ fn a_repair_that_fails_leaves_the_copy_and_its_damage_until_the_next_one() {
 /// Copies of logs took over damaged bytes, whichever copy was read.
 #[test]
 fn a_rotten_copy_of_a_log_is_not_copied() {
+    let mut found = 0;
     for wrong in 0..2 {
         let rig = Rig::new(mems(3));
         block_on(async {
@@ -152,13 +153,15 @@ fn a_rotten_copy_of_a_log_is_not_copied() {
                 assert_eq!(copied, [BYTES, b" end"].concat());
                 pool.drop_copy(id, VolumeId(to)).await.unwrap();
             }
-            assert!(pool.damage().found <= 1, "the good copy may have been the source each time");
+            found += pool.damage().found;
             rot(&pool, &rig.mems[usize::from(on[1 - wrong])], "x.log", &[3]).await;
             let refused = pool.copy(id, VolumeId(to), COPY).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
             assert_eq!(places(&pool, "x.log").await, on);
         });
     }
+    // Whichever copy is read first, it is the rotten one in one of the two runs. Damage counts once.
+    assert!((1..=2).contains(&found), "{found} of two rotten copies were found");
 }
 
 /// A drain dropped the good copy of an object because the last byte of the rotten one could be read.
