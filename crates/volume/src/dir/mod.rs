@@ -59,7 +59,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags, StatVfs};
 use rustix::io::Errno;
 
 pub use self::block_device::BlockDevice;
@@ -78,6 +78,11 @@ const OBJECTS: &str = "objects";
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const FILE_FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+/// Files that a volume keeps for work that frees room. The reserve of a store has room for about forty tables of the usual
+/// size, and users write up to 64 MiB between two looks at the room.
+const FILES_SPARE: u64 = 64;
+/// It keeps at most this part of all its files, 1/5.
+const FILES_SHARE: u64 = 5;
 
 /// How a directory is used.
 #[derive(Clone)]
@@ -374,7 +379,7 @@ impl Shared {
         self.reach()?;
         let stat =
             fs::fstatvfs(&self.objects).map_err(|errno| self.error("ask for room", errno))?;
-        Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
+        Ok(space_of(&stat))
     }
 
     /// Makes sure that the path still leads to this directory. Otherwise the program would go on in a directory that no
@@ -444,6 +449,16 @@ impl Drop for Claim<'_> {
         self.volume.opened.lock().claimed.remove(self.name);
         self.volume.released.notify_all();
     }
+}
+
+/// The room that a file system reports. One that runs out of files (inodes) has none, whatever its free bytes: a user's
+/// write would take a file that a flush, a compaction or a delete needs.
+fn space_of(stat: &StatVfs) -> Space {
+    // File systems that make files while they have bytes report zero files in all.
+    let spare = FILES_SPARE.min(stat.f_files / FILES_SHARE);
+    let is_short = stat.f_files > 0 && stat.f_favail <= spare;
+    let free = if is_short { 0 } else { stat.f_bavail * stat.f_frsize };
+    Space { total: stat.f_blocks * stat.f_frsize, free }
 }
 
 /// Sets room aside without changing the length, on file systems that can.
