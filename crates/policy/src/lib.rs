@@ -26,6 +26,7 @@ pub mod reclaim;
 pub mod room;
 pub mod route;
 pub mod sched;
+pub mod scrub;
 pub mod steps;
 pub mod time;
 pub mod units;

@@ -3,7 +3,7 @@
 //! A pool is itself a [`volume::Volume`], so pools nest. [`spread`] puts each object on one volume, or
 //! stripes it over several, and keeps names in its own manifest on the volumes; it works on any kind of
 //! volume. `docs/format/` describes its bytes. [`cache`] keeps reads of its objects in memory, and
-//! [`mover`] copies hot ones to other volumes.
+//! [`mover`] copies hot ones to other volumes, and [`scrubber`] reads all of them back now and then.
 
 pub mod cache;
 mod header;
@@ -11,6 +11,7 @@ mod leaf;
 mod manifest;
 mod members;
 pub mod mover;
+pub mod scrubber;
 pub mod spread;
 
 pub use header::PoolId;

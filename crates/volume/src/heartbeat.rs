@@ -70,6 +70,19 @@ pub struct TaskHealth {
     pub problem: Option<String>,
 }
 
+/// Work under way that may take any time: see [`Heartbeat::begin_long`].
+#[derive(Debug)]
+pub struct LongWork(Heartbeat);
+
+impl Drop for LongWork {
+    fn drop(&mut self) {
+        let now = self.0.0.clock.now();
+        let mut state = self.0.0.state.lock();
+        state.long -= 1;
+        state.completed = Some(now);
+    }
+}
+
 impl Heartbeat {
     /// A task that has not started. From `silence_max` without a completed round on it has a problem.
     #[must_use]
@@ -146,12 +159,15 @@ impl Heartbeat {
 
     /// Runs a piece of work that may rightly take longer than `silence_max`. Until it ends, silence is no problem.
     pub fn long<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _long = self.begin_long();
+        work()
+    }
+
+    /// The same for work that is a future: until the guard is dropped, silence is no problem.
+    #[must_use]
+    pub fn begin_long(&self) -> LongWork {
         self.0.state.lock().long += 1;
-        let done = work();
-        let mut state = self.0.state.lock();
-        state.long -= 1;
-        state.completed = Some(self.0.clock.now());
-        done
+        LongWork(self.clone())
     }
 
     /// The task's health now.

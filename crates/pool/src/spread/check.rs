@@ -1,10 +1,11 @@
-//! Checks compare the manifest with the volumes; scrubs read copies back.
+//! Checks compare the manifest with the volumes, without reads. [`distrust`](Spread::distrust) reads the copies of one
+//! object back; a [scrub](super::scrub) those of all.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use policy::placement::VolumeId;
-use policy::purpose::{Io, Origin, Step};
+use policy::purpose::Io;
 use policy::units::MIB;
 use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
 use xxhash_rust::xxh3::Xxh3;
@@ -17,13 +18,11 @@ use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::manifest::state::Verdict;
-use crate::manifest::{Checked, Placed, State, Stored};
+use crate::manifest::{Placed, State, Stored};
 use crate::members::{Member, Members};
 
 /// Bytes that are read at once.
 const PIECE: u64 = MIB;
-/// Reads of a scrub.
-pub(super) const IO: Io = Io::new(Origin::Scrub, Step::Data);
 
 /// The result of a check or a scrub.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -101,15 +100,6 @@ impl Problem {
     }
 }
 
-/// The progress of a scrub.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Progress {
-    /// Bytes read back so far.
-    pub done: u64,
-    /// Bytes to read when it began.
-    pub of: u64,
-}
-
 impl Spread {
     /// The label in the header of a volume, if it is a pool's.
     ///
@@ -156,85 +146,6 @@ impl Spread {
         let uncommitted: Vec<_> = uncommitted.map(|(_, inode)| inode.id).collect();
         let is_uncommitted = |id| uncommitted.contains(&id);
         Ok(pool.journal.look(|state| compare(state, &pool.members, &listings, &is_uncommitted)))
-    }
-
-    /// Reads back every copy of every sealed object and of every log, and compares it with its checksum. Compares the
-    /// bytes of a log behind its checksum between its copies; where they are equal, records a checksum of all of them.
-    /// Calls `tell` with its progress.
-    ///
-    /// # Errors
-    /// None so far: an unreadable copy is a finding.
-    pub async fn scrub(&self, mut tell: impl FnMut(Progress) + Send) -> Result<Report> {
-        let scrubbed = self.0.journal.look(scrubbed);
-        let mut progress = Progress {
-            done: 0,
-            of: scrubbed.iter().map(|object| object.len * object.copies).sum(),
-        };
-        let mut report = Report::default();
-        tell(progress);
-        for Scrubbed { id, name, len, copies, sealed } in scrubbed {
-            // It may have been removed since the scrub began.
-            let object = self.0.catalog.inode_by_id(id).ok().map(|inode| self.handle(inode));
-            let found = match (&object, sealed) {
-                (None, _) => Vec::new(),
-                (Some(object), Some(checked)) => self.scrub_sealed(object, checked).await,
-                (Some(log), None) => self.scrub_log(log).await,
-            };
-            report.objects += 1;
-            report.bytes += len;
-            progress.done += len * copies;
-            let elsewhere = found.iter().any(|(_, problem)| problem.is_none());
-            report.findings.extend(found.into_iter().filter_map(|(volume, problem)| {
-                Some(Finding { volume, name: name.to_string(), problem: problem?, elsewhere })
-            }));
-            tell(progress);
-        }
-        Ok(report)
-    }
-
-    /// Compares the bytes of each copy that the checksum covers with it.
-    pub(super) async fn scrub_sealed(&self, object: &Handle, checked: Checked) -> Vec<Found> {
-        let mut findings = Vec::new();
-        for replica in object.inode().replicas() {
-            let problem = match read_through(object, &replica, [checked.len; 2], IO).await {
-                Ok([_, all]) if all == checked.checksum => {
-                    self.0.damages.set_verified(object.inode().id, replica.number, checked);
-                    None
-                }
-                Ok(_) => {
-                    self.0.damages.tell(object.inode(), &replica, NOT_WRITTEN);
-                    Some(Problem::Damaged)
-                }
-                Err(e) => {
-                    self.0.damages.tell_if_damaged(object.inode(), replica.number, &e);
-                    match problem(&e) {
-                        None => continue,
-                        problem => problem,
-                    }
-                }
-            };
-            findings.push((replica.labels(), problem));
-        }
-        findings
-    }
-
-    /// Drops every bad copy of a report that has a good one beside it, so that [`Spread::repair`] makes
-    /// a new one. Returns the number dropped.
-    ///
-    /// # Errors
-    /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
-    pub async fn mend(&self, report: &Report) -> Result<u64> {
-        let mut dropped = 0;
-        for finding in report.findings.iter().filter(|finding| finding.elsewhere) {
-            let bad = finding.problem.is_loss();
-            let named = Name::new(&finding.name).ok();
-            let id = named.and_then(|name| self.0.journal.look(|state| state.id(&name)));
-            // A striped copy has the labels of all of its volumes.
-            let label = finding.volume.split(", ").next().unwrap_or_default();
-            let (true, Some(id), Some(volume)) = (bad, id, self.volume_id(label)) else { continue };
-            dropped += u64::from(self.drop_bad(id, volume).await?);
-        }
-        Ok(dropped)
     }
 
     /// Reads every copy of an open object, after a reader found damage. Drops damaged and unreadable copies
@@ -298,7 +209,7 @@ impl Spread {
 
     /// Drops a bad copy; false if another task did, or it is the last. The others need not be verified: they can only
     /// be better.
-    async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
+    pub(super) async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
         let copies = self.copies_of(id);
         let bad = copies.iter().find(|placed| placed.is_on(volume)).map(|placed| placed.number);
         let dropped = self.drop_copy_if(id, volume, Others::Answer).await;
@@ -337,28 +248,6 @@ impl Recovered {
     pub(super) fn report(&self) -> Report {
         compare(&self.state, &self.members, &self.listings, &|_| false)
     }
-}
-
-/// An object that a scrub reads.
-struct Scrubbed {
-    id: ObjectId,
-    name: Name,
-    len: u64,
-    copies: u64,
-    /// Its checksum, unless it is a log.
-    sealed: Option<Checked>,
-}
-
-/// Every object that never changes, and every log that was synced, by one of its names.
-fn scrubbed(state: &State) -> Vec<Scrubbed> {
-    let scrubbed = state.objects().filter_map(|(id, object)| {
-        let (len, copies) = (object.committed?.len, object.copies.count() as u64);
-        let sealed = object.checked().filter(|_| object.is_sealed());
-        let is_scrubbed = sealed.is_some() || object.kind == Kind::Log;
-        let name = object.name()?.clone();
-        is_scrubbed.then_some(Scrubbed { id, name, len, copies, sealed })
-    });
-    scrubbed.collect()
 }
 
 /// How many bytes every copy of an object has. A log that lost its end may still be right: it was not synced.

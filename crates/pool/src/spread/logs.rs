@@ -15,9 +15,10 @@ use policy::units::MIB;
 use volume::Result;
 
 use super::Spread;
-use super::check::{Found, IO, NOT_WRITTEN, Problem, problem, read_through};
+use super::check::{Found, NOT_WRITTEN, Problem, problem, read_through};
 use super::handle::Handle;
 use super::inode::{Inode, Replica};
+use super::scrub::IO;
 use crate::manifest::Checked;
 
 /// Synced bytes of a log without a checksum in the manifest, at most: a crash makes the pool read them from each copy.

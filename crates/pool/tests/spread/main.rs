@@ -25,6 +25,7 @@ mod process;
 mod rebalancing;
 mod replication;
 mod rig;
+mod scrubbing;
 mod sealing;
 mod together;
 mod weights;
