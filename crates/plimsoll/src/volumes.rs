@@ -7,6 +7,7 @@
 //! A [`Volume`] is a recipe and opens nothing. [`Devices`] are open volumes; a [`Pool`] is open devices as one, for the
 //! stores on it.
 
+mod hint_file;
 mod learned;
 mod pool;
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::pool::scrubber::Position;
 use ::pool::spread::{Opening, Spread};
 use ::pool::{Member, PoolId};
 use parking_lot::RwLock;
@@ -34,10 +36,13 @@ use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Clock, Name};
 
+use self::hint_file::HintFile;
 use self::learned::LearnedFile;
 pub use self::pool::{Copies, Pool, PoolBuilder};
 use crate::{Error, Result};
 
+/// The name of the file in a volume's directory that says how far the scrub of its pool has come.
+const SCRUB_FILE: &str = "plimsoll.scrub";
 /// The prefix of the names of a device's reserve.
 const RESERVE: &str = "device-";
 /// Its opening lists every object, so it may take as many limits as this.
@@ -234,9 +239,11 @@ impl Volume {
         gate.set_journal_ops(self.journal_ops.or(sync.journal_ops).unwrap_or_default());
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
         sync.takes.into_iter().for_each(|takes| gate.resume_usual(IoKind::Sync, takes));
-        let learned = match &self.home {
-            Home::Directory(path) => Some(LearnedFile::open(path, &gate)),
-            Home::Other(_) => None,
+        let (learned, scrub) = match &self.home {
+            Home::Directory(path) => {
+                (Some(LearnedFile::open(path, &gate)), Some(HintFile::open(path, SCRUB_FILE)))
+            }
+            Home::Other(_) => (None, None),
         };
         Ok(Device {
             name: self.name.clone(),
@@ -246,6 +253,7 @@ impl Volume {
             reserve,
             below,
             learned,
+            scrub,
         })
     }
 
@@ -274,6 +282,8 @@ pub struct Device {
     reserve: Option<Reserve>,
     /// What it was found to give, in its directory if it has one.
     learned: Option<LearnedFile>,
+    /// How far the scrub of its pool has come, in its directory if it has one.
+    scrub: Option<HintFile>,
     /// The block device below, if the kernel counts its I/Os, and their number when this was opened.
     below: Option<(u64, BlockDevice)>,
 }
@@ -339,6 +349,18 @@ impl Device {
     pub fn keep_learned(&self) {
         if let Some(file) = &self.learned {
             file.keep(&self.gate);
+        }
+    }
+
+    /// How far the scrub of its pool has come, as its directory says.
+    pub(crate) fn scrub_position(&self) -> Option<Position> {
+        Position::parse(&self.scrub.as_ref()?.text())
+    }
+
+    /// Writes how far the scrub of its pool has come to its directory, for the next start.
+    pub(crate) fn keep_scrub_position(&self, position: &Position) {
+        if let Some(file) = &self.scrub {
+            file.keep(position.show());
         }
     }
 

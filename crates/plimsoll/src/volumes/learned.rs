@@ -1,93 +1,50 @@
 //! What a volume was found to give, kept in its directory over restarts.
 //!
-//! A hint, not data: it is not synced, and one that is missing, damaged or of another contract is ignored. The gate then
-//! finds out again.
+//! One that is missing, damaged or of another contract is ignored. The gate then finds out again.
 
 use std::fmt::Write;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::thread;
+use std::path::Path;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use policy::contract::Contract;
 use policy::estimate::{IoKind, Learned};
 use volume::Volume;
 use volume::layer::gate::Gate;
 
+use super::hint_file::HintFile;
+
 /// The file's name in the directory.
 const FILE: &str = "plimsoll.learned";
-
-/// It is written under this name first, so that a full volume keeps what it has.
-const NEW: &str = "plimsoll.learned.new";
 
 /// The first line: the format.
 const FORMAT: &str = "plimsoll learned 2";
 
 const WRITES: &str = "a string takes any text";
 
-/// A write takes longer only where the volume does not answer.
-const WRITE_MAX: Duration = Duration::from_secs(1);
-
-/// The file, and what it says or would say.
-pub(super) struct LearnedFile {
-    path: PathBuf,
-    kept: Arc<Mutex<Kept>>,
-}
-
-struct Kept {
-    text: String,
-    is_being_written: bool,
-}
+/// The file.
+pub(super) struct LearnedFile(HintFile);
 
 impl LearnedFile {
     /// The file in `dir`. Tells `gate` what it says.
     pub(super) fn open<V: Volume>(dir: &Path, gate: &Gate<V>) -> Self {
-        let path = dir.join(FILE);
+        let file = HintFile::open(dir, FILE);
         let contract = gate.bought();
-        let mut text = fs::read_to_string(&path).unwrap_or_default();
-        match parse(&text, &contract) {
+        match parse(&file.text(), &contract) {
             Some(learned) => gate.resume(&learned),
             // Nothing is written until something is learned.
-            None => text = gate.learned().map_or(text, |nothing| show(&nothing, &contract)),
+            None => {
+                gate.learned()
+                    .into_iter()
+                    .for_each(|nothing| file.assume(show(&nothing, &contract)));
+            }
         }
-        Self { path, kept: Arc::new(Mutex::new(Kept { text, is_being_written: false })) }
+        Self(file)
     }
 
-    /// Writes what `gate` has learned, if that changed. Blocks for a second at most: a write to a volume that does not
-    /// answer goes on in a thread of its own, and until it ends nothing more is written.
+    /// Writes what `gate` has learned, if that changed: see [`HintFile::keep`].
     pub(super) fn keep<V: Volume>(&self, gate: &Gate<V>) {
-        let Some(learned) = gate.learned() else { return };
-        let now = show(&learned, &gate.bought());
-        let mut kept = self.kept.lock();
-        if kept.is_being_written || now == kept.text {
-            return;
-        }
-        kept.is_being_written = true;
-        drop(kept);
-        let (path, new) = (self.path.clone(), self.path.with_file_name(NEW));
-        let kept = Arc::clone(&self.kept);
-        let (done, written) = channel::<()>();
-        let write = move || {
-            let result = fs::write(&new, &now).and_then(|()| fs::rename(&new, &path));
-            let mut kept = kept.lock();
-            kept.is_being_written = false;
-            match result {
-                Ok(()) => kept.text = now,
-                // A full or failed volume says so elsewhere.
-                Err(error) => tracing::debug!("{} is not written: {error}", path.display()),
-            }
-            drop(done);
-        };
-        match thread::Builder::new().name("learned".into()).spawn(write) {
-            // Disconnected when the write has ended.
-            Ok(_) => _ = written.recv_timeout(WRITE_MAX),
-            Err(error) => {
-                self.kept.lock().is_being_written = false;
-                tracing::debug!("{} is not written: {error}", self.path.display());
-            }
+        if let Some(learned) = gate.learned() {
+            self.0.keep(show(&learned, &gate.bought()));
         }
     }
 }
@@ -152,6 +109,8 @@ fn limits(contract: &Contract) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use policy::budget::Share;
     use policy::contract::catalogue;
     use policy::contract::spec::Bought;
@@ -208,7 +167,7 @@ mod tests {
         assert_eq!(part.learned(), Some(learned));
 
         // A volume that takes no new file keeps the old one.
-        fs::create_dir(dir.path().join(NEW)).expect("room for a directory");
+        fs::create_dir(dir.path().join("plimsoll.learned.new")).expect("room for a directory");
         first.resume(&Learned { rate: 0.75, ..learned });
         file.keep(&first);
         let third = gate();

@@ -3,17 +3,20 @@
 mod load_sampler;
 mod moving;
 mod reserving;
+mod scrubbing;
 mod tending;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
 use policy::placement::{LeastOverlap, Placement, VolumeId};
 use policy::purpose::Tenant;
 pub use pool::mover::Figures as Copies;
+use pool::scrubber::Passes;
 use pool::spread::{Opening, Spread};
 use volume::Clock;
 use volume::heartbeat::TaskHealth;
@@ -22,6 +25,7 @@ use volume::task::block_on;
 use self::load_sampler::LoadSampler;
 use self::moving::Moving;
 use self::reserving::set_aside;
+use self::scrubbing::Scrubbing;
 use self::tending::EverySecond;
 use super::{Devices, Volume};
 use crate::{Error, Result};
@@ -30,12 +34,13 @@ use crate::{Error, Result};
 /// ([`kv::Options::name`](crate::kv::Options::name), [`series::Options::name`](crate::series::Options::name)). It
 /// dereferences to [`Spread`], which has all calls.
 ///
-/// Its own threads restore missing copies, copy hot tables, empty draining volumes, keep what the gates learned of
-/// their volumes, and set aside on the devices what the stores reserve. Dropping it stops them; [`Pool::close`] also
-/// makes everything durable.
+/// Its own threads restore missing copies, copy hot tables, empty draining volumes, read back and compare every copy now
+/// and then, keep what the gates learned of their volumes, and set aside on the devices what the stores reserve. Dropping
+/// it stops them; [`Pool::close`] also makes everything durable.
 pub struct Pool {
     // Dropped in this order.
     moving: Moving,
+    scrubbing: Scrubbing,
     tending: [EverySecond; 2],
     spread: Spread,
     devices: Devices,
@@ -52,6 +57,7 @@ pub struct PoolBuilder {
     volumes: Vec<Volume>,
     opening: Opening,
     migrate: (Policy, Terms),
+    scrub_every: Option<Duration>,
     clock: Option<Clock>,
 }
 
@@ -61,6 +67,7 @@ impl Default for PoolBuilder {
             volumes: Vec::new(),
             opening: Opening::new(LeastOverlap::default()),
             migrate: (Policy::default(), Terms::default()),
+            scrub_every: Some(policy::scrub::PERIOD),
             clock: None,
         }
     }
@@ -116,6 +123,12 @@ impl Pool {
         self.moving.figures()
     }
 
+    /// The passes of its scrub: progress, findings, and passes on demand. See [`PoolBuilder::scrub_every`].
+    #[must_use]
+    pub const fn scrubs(&self) -> &Passes {
+        self.scrubbing.passes()
+    }
+
     /// Why objects cannot be read, for people; `None` if each has a readable copy.
     #[must_use]
     pub fn unreadable(&self) -> Option<String> {
@@ -131,7 +144,7 @@ impl Pool {
     #[must_use]
     pub fn tasks(&self) -> Vec<TaskHealth> {
         let tending = self.tending.iter().map(EverySecond::health);
-        std::iter::once(self.moving.health()).chain(tending).collect()
+        [self.moving.health(), self.scrubbing.health()].into_iter().chain(tending).collect()
     }
 
     /// Adds a blank volume. Durable on return: new objects go there from now on. Later openings have to name it.
@@ -195,8 +208,8 @@ impl Pool {
     /// # Errors
     /// `Pool`: the last changes could not be made durable; writes keep the durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { moving, tending, spread, devices, clock: _, io_weights: _ } = self;
-        drop((moving, tending));
+        let Self { moving, scrubbing, tending, spread, devices, clock: _, io_weights: _ } = self;
+        drop((moving, scrubbing, tending));
         block_on(spread.close()).map_err(Error::Pool)?;
         devices.close();
         Ok(())
@@ -263,6 +276,16 @@ impl PoolBuilder {
         self
     }
 
+    /// Reads back every copy of every table, log and full file once within this time, in spare capacity of the volumes,
+    /// compares it with its checksum, and replaces a bad copy where another is good. A restart goes on where the last run
+    /// ended. Shorter finds damage sooner, before the other copy rots too, and costs reads; `None` reads only when
+    /// [`Passes::begin`] says so. Default: [`policy::scrub::PERIOD`].
+    #[must_use]
+    pub const fn scrub_every(mut self, period: Option<Duration>) -> Self {
+        self.scrub_every = period;
+        self
+    }
+
     /// Uses an existing clock. By default it starts one.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -279,7 +302,7 @@ impl PoolBuilder {
     /// # Errors
     /// The message names the volume, and what to do.
     pub fn open(self) -> Result<Pool> {
-        let Self { volumes, opening, migrate: (policy, terms), clock } = self;
+        let Self { volumes, opening, migrate: (policy, terms), scrub_every, clock } = self;
         let clock = clock.unwrap_or_else(Clock::real);
         let devices = Devices::open(&volumes, &clock)?;
         for away in devices.away() {
@@ -288,7 +311,9 @@ impl PoolBuilder {
         let spread = devices.open_pool(opening)?;
         let tending = [look(&spread, &devices, &clock), reserve(&spread, &devices, &clock)];
         let moving = Moving::start(spread.clone(), devices.clone(), clock.clone(), policy, terms);
-        Ok(Pool { moving, tending, spread, devices, clock, io_weights: Mutex::default() })
+        let scrubbing = Scrubbing::start(&spread, &devices, &clock, scrub_every);
+        let io_weights = Mutex::default();
+        Ok(Pool { moving, scrubbing, tending, spread, devices, clock, io_weights })
     }
 }
 
