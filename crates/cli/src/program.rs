@@ -4,6 +4,7 @@ mod access;
 mod drains;
 mod health;
 mod probe;
+mod scrub;
 mod stores;
 mod volumes;
 
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::pool::scrubber::ScrubFigures;
 use anyhow::Context;
 use engine::keyspace::Keyspace;
 use parking_lot::Mutex;
@@ -22,6 +24,7 @@ use policy::prefetch::Mode;
 use policy::purpose::{Class, Tenant};
 use policy::sched::{TenantFigures, Waits};
 use policy::time::Instant;
+use serve::admin::scrub::{Pass, Scrub};
 use serve::admin::volumes::{Changed, List, New};
 use serve::admin::{self, Control, Health};
 use serve::figures::{self, Figures};
@@ -32,6 +35,7 @@ use volume::Clock;
 use self::access::Access;
 use self::drains::Drains;
 use self::probe::Probes;
+pub(crate) use self::scrub::finding;
 pub(crate) use self::stores::Stores;
 use crate::settings::{self, Settings};
 use crate::wiring;
@@ -286,6 +290,12 @@ impl Figures for Program {
         })
     }
 
+    fn scrub(&self) -> Option<figures::Scrub> {
+        let ScrubFigures { objects, bytes, damaged, age } =
+            self.stores.pool.as_deref()?.scrubs().figures();
+        Some(figures::Scrub { objects, bytes, damaged, age })
+    }
+
     fn log(&self) -> Option<figures::Log> {
         Self::series(self).map(|store| store.figures().log.into())
     }
@@ -365,6 +375,14 @@ impl Control for Program {
 
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, admin::Error> {
         self.leave(name, lost)
+    }
+
+    fn scrub(&self) -> Result<Scrub, admin::Error> {
+        self.show_scrub()
+    }
+
+    fn begin_scrub(&self) -> Result<Pass, admin::Error> {
+        self.start_scrub()
     }
 }
 

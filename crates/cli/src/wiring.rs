@@ -74,6 +74,7 @@ pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) ->
         .volumes(volumes(settings))
         .opening(opening(settings, pool))
         .migrate(pool.migration.policy, pool.migration.terms)
+        .scrub_every(pool.scrub_every)
         .clock(clock.clone())
 }
 

@@ -30,6 +30,11 @@ pub trait Figures: Send + Sync {
         None
     }
 
+    /// The scrub of the pool; `None` if there is no pool.
+    fn scrub(&self) -> Option<Scrub> {
+        None
+    }
+
     /// The log store, if there is one.
     fn log(&self) -> Option<Log> {
         None
@@ -132,6 +137,19 @@ pub struct Copies {
     pub short_bytes: u64,
     /// Objects without a readable copy.
     pub unreadable_objects: u64,
+}
+
+/// The scrub of a pool.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Scrub {
+    /// Objects read.
+    pub objects: u64,
+    /// Bytes read: those of each copy count.
+    pub bytes: u64,
+    /// Copies with missing, wrong or unreadable bytes.
+    pub damaged: u64,
+    /// The time since the last pass over all objects ended; `None` before the first.
+    pub age: Option<Duration>,
 }
 
 fn as_map<S: Serializer>(counts: &[(&str, u64)], serializer: S) -> Result<S::Ok, S::Error> {

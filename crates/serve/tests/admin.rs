@@ -9,6 +9,7 @@ use engine::health::{StoreHealth, TaskHealth};
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
+use serve::admin::scrub::{Pass, Scrub};
 use serve::admin::volumes::{self, Changed, Drain, List, New, State};
 use serve::admin::{Admin, Control, Error, Health, Late, Snapshot, run};
 use serve::figures::{self, Figures};
@@ -163,6 +164,11 @@ impl Figures for Program {
         })
     }
 
+    fn scrub(&self) -> Option<figures::Scrub> {
+        let age = Some(Duration::from_secs(90));
+        Some(figures::Scrub { objects: 6, bytes: 24_576, damaged: 1, age })
+    }
+
     fn log(&self) -> Option<figures::Log> {
         let counts = engine::log::Counts {
             put_bytes: 8000,
@@ -250,6 +256,17 @@ impl Control for Program {
 
     fn keep_volume(&self, name: &str) -> Result<volumes::Volume, Error> {
         self.change(name, State::Active)
+    }
+
+    fn scrub(&self) -> Result<Scrub, Error> {
+        Ok(Scrub { pool: "main".into(), age_s: Some(90), ..Scrub::default() })
+    }
+
+    fn begin_scrub(&self) -> Result<Pass, Error> {
+        match self.healthy.load(Ordering::Relaxed) {
+            true => Ok(Pass { number: 3, on_demand: true, ..Pass::default() }),
+            false => Err(Error::NotFound("there is no pool".into())),
+        }
     }
 
     fn remove_volume(&self, name: &str, _lost: bool) -> Result<Changed, Error> {
@@ -345,6 +362,22 @@ fn reload_says_what_changed_or_what_is_wrong() {
         let (status, body) = ask("POST /reload", "");
         assert_eq!(status, "HTTP/1.1 422 Unprocessable Entity");
         assert_eq!(body, "plimsoll.toml:3: volume.a.contract: found nonsense\n");
+    });
+}
+
+#[test]
+fn a_scrub_begins_and_shows_its_progress() {
+    with_endpoint(admin(true), |ask| {
+        let body = r#"{"pool":"main","current":null,"last":null,"age_s":90}"#;
+        assert_eq!(ask("GET /scrub", ""), (OK.into(), body.into()));
+        let (status, body) = ask("POST /scrub", "");
+        assert_eq!(status, "HTTP/1.1 202 Accepted");
+        assert!(body.starts_with(r#"{"number":3,"on_demand":true,"#), "{body}");
+    });
+    with_endpoint(admin(false), |ask| {
+        let (status, body) = ask("POST /scrub", "");
+        assert_eq!(status, "HTTP/1.1 404 Not Found");
+        assert_eq!(body, r#"{"error":"there is no pool","kind":"not found"}"#);
     });
 }
 
@@ -728,6 +761,18 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_unreadable_objects Objects without a readable copy
             # TYPE plimsoll_unreadable_objects gauge
             plimsoll_unreadable_objects 1
+            # HELP plimsoll_scrub_objects Objects that a scrub read back
+            # TYPE plimsoll_scrub_objects counter
+            plimsoll_scrub_objects_total 6
+            # HELP plimsoll_scrub_bytes Bytes that a scrub read back, of all copies
+            # TYPE plimsoll_scrub_bytes counter
+            plimsoll_scrub_bytes_total 24576
+            # HELP plimsoll_scrub_damaged Damaged copies that a scrub found
+            # TYPE plimsoll_scrub_damaged counter
+            plimsoll_scrub_damaged_total 1
+            # HELP plimsoll_scrub_age_seconds Time since the last scrub of all objects ended
+            # TYPE plimsoll_scrub_age_seconds gauge
+            plimsoll_scrub_age_seconds 90.0
             # HELP plimsoll_log_keys Keys of the log store
             # TYPE plimsoll_log_keys gauge
             plimsoll_log_keys 9

@@ -4,6 +4,7 @@ mod log;
 mod path;
 mod pool;
 mod series;
+mod served;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,11 +32,12 @@ use crate::wiring;
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open
 /// again. Exits with status 0 if all is well, 1 if it found a problem, 2 if it could not check:
-/// volumes that a server has open cannot be checked.
+/// volumes that a server has open cannot be checked, but --scrub makes that server scrub its pool now, at its admin
+/// listener. The server replaces a damaged copy where another is good.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll check -c plimsoll.toml
-  plimsoll check -c plimsoll.toml --scrub --json
+  plimsoll check -c plimsoll.toml --scrub --json    # a running server does it
   plimsoll check -c plimsoll.toml --repair    # volumes are lost for good
   plimsoll check /mnt/a /mnt/b --scrub        # what is on two volumes")]
 pub(crate) struct Args {
@@ -54,6 +56,11 @@ pub(crate) struct Args {
     /// Also read back every table, block or record, and compare it with its checksum
     #[arg(long)]
     scrub: bool,
+
+    /// With --scrub: the admin listener of the server that has the pool open: an address and port, or unix:<path>
+    /// [default: as the settings file says]
+    #[arg(long, value_name = "ADDRESS", requires_all = ["scrub", "file"])]
+    admin: Option<String>,
 
     /// Open the pool with the newest manifest that can be read, even if a newer one was lost: the last resort.
     /// What only lost volumes held stays lost; objects that the manifest does not know are named and left alone.
@@ -141,7 +148,10 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
     }
     let mut document = Document::default();
     document.good = match settings.pool() {
-        Some(pool) => check_pool(args, &settings, pool, &mut document)?,
+        Some(pool) => match check_pool(args, &settings, pool, &mut document) {
+            Err(error) if args.scrub && is_held(&error) => return served::check(args, &pool.name),
+            checked => checked?,
+        },
         None => true,
     };
     if let Some((series, _)) = &settings.series {
@@ -153,6 +163,12 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
         document.series.extend(store);
     }
     Ok(document)
+}
+
+/// Whether another process has the volumes open.
+fn is_held(error: &anyhow::Error) -> bool {
+    let volume = error.downcast_ref::<plimsoll::Error>();
+    matches!(volume, Some(plimsoll::Error::Volume { source, .. }) if source.kind() == ErrorKind::Fenced)
 }
 
 /// Checks the store's pool; returns whether all is well.
@@ -174,8 +190,9 @@ fn check_pool(
     }
     match block_on(Spread::inspect(&devices.members())) {
         Ok(report) => {
-            good &= pool::tell(&format!("pool {pool}"), &report, &say);
-            document.pool = Some(pool::Found::of(&report));
+            let found = pool::Found::of(&report);
+            good &= found.tell(&format!("pool {pool}"), pool::BY_REPAIR, &say);
+            document.pool = Some(found);
         }
         Err(error) if error.kind() == ErrorKind::NotFound && good => {
             say(format!("pool {pool}: not made yet; `plimsoll serve` makes it"));
@@ -185,8 +202,9 @@ fn check_pool(
     }
     if args.scrub {
         let (report, mended) = pool::scrub(&devices, wiring::opening(settings, of), args.repair)?;
-        good &= pool::tell("scrub", &report, &say);
-        document.scrub = Some(pool::Found::of(&report));
+        let found = pool::Found::of(&report);
+        good &= found.tell("scrub", pool::BY_REPAIR, &say);
+        document.scrub = Some(found);
         if let Some(pool::Mended { dropped, made }) = mended {
             say(format!("scrub: {dropped} bad copies dropped, {made} copies made"));
         }

@@ -206,7 +206,7 @@ impl Program {
     ///
     /// # Errors
     /// `NotFound`: the stores are on volumes of their own.
-    fn pool(&self) -> Result<&Pool, Error> {
+    pub(super) fn pool(&self) -> Result<&Pool, Error> {
         self.stores.pool.as_deref().ok_or_else(|| {
             let told =
                 "there is no pool: [series] has volumes of its own, which change by a restart";
@@ -214,7 +214,7 @@ impl Program {
         })
     }
 
-    fn pool_name(&self) -> String {
+    pub(super) fn pool_name(&self) -> String {
         self.settings.lock().pool().map_or_else(String::new, |pool| pool.name.clone())
     }
 

@@ -18,6 +18,7 @@ pub(super) const KEYS: &[&str] = &[
     "volumes",
     "copies",
     "repair_after",
+    "scrub_every",
     migration::KEYS[0],
     migration::KEYS[1],
     migration::KEYS[2],
@@ -35,6 +36,8 @@ pub(crate) struct Pool {
     /// Copies of hot tables; and the time without an answer after which a volume's objects are copied from elsewhere.
     /// Default: 10 min.
     pub(crate) migration: Migration,
+    /// The time in which every copy is read back once. Default: 30 days; `None`: only on demand.
+    pub(crate) scrub_every: Option<Duration>,
     /// The names of its volumes.
     pub(crate) volumes: Vec<String>,
 }
@@ -92,6 +95,12 @@ impl Placement {
 const COPIES_MAX: u64 = 4;
 /// A volume that does not answer for a day is lost.
 const REPAIR_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A scrub that never rests takes longer than a minute on any volume worth a setting.
+const SCRUB_EVERY_MIN: Duration = Duration::from_secs(60);
+/// Damage that stays unnoticed for longer finds the other copy damaged, too.
+const SCRUB_EVERY_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The word that switches it off.
+const OFF: &str = "off";
 /// Large chunks keep one I/O on one volume; small ones spread a single table's reads.
 const CHUNK: u64 = 256 * KIB;
 /// Every word for a placement.
@@ -138,11 +147,16 @@ impl Pool {
                 units::duration(text).filter(|time| *time <= REPAIR_AFTER_MAX)
             })
         });
+        let usual = Some(policy::scrub::PERIOD);
+        let scrub_every = section.read_or("scrub_every", usual, |field| {
+            field.parsed("a duration from \"1m\" to \"366d\", or \"off\"", scrub_every)
+        });
         let accepted = "a list of volumes, such as [\"a\", \"b\"]";
         let volumes = section.need("volumes", accepted, |field| {
             field.list(accepted, |name| Ok(name.known(volumes)?.to_owned()))
         })?;
-        Some(Self { name, placement, copies: copies as usize, migration, volumes })
+        let copies = copies as usize;
+        Some(Self { name, placement, copies, migration, scrub_every, volumes })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -165,9 +179,23 @@ impl Pool {
         let repair_after = units::show_duration(self.migration.terms.silence_max);
         entries.push(Entry::new(&section, "copies", self.copies));
         entries.push(Entry::new(&section, "repair_after", repair_after));
+        let scrub_every = self.scrub_every.map_or_else(|| format!("{OFF:?}"), units::show_duration);
+        entries.push(Entry::new(&section, "scrub_every", scrub_every));
         entries.extend(self.migration.entries(&section));
         entries.push(Entry::new(&section, "volumes", toml::Value::from(self.volumes.clone())));
         entries
+    }
+}
+
+/// The period of a scrub, or `None` if it is switched off.
+fn scrub_every(text: &str) -> Option<Option<Duration>> {
+    let range = SCRUB_EVERY_MIN..=SCRUB_EVERY_MAX;
+    match units::duration(text) {
+        _ if text == OFF => Some(None),
+        Some(Duration::ZERO) => Some(None),
+        Some(every) => range.contains(&every).then_some(Some(every)),
+        // humantime takes no number without a unit.
+        None => (text == "0").then_some(None),
     }
 }
 

@@ -117,6 +117,7 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("\"spread\"", "\"spread\"\nmigrate = \"always\""),
             ("\"spread\"", "\"spread\"\ncopies = 0"),
             ("\"spread\"", "\"spread\"\nrepair_after = \"2d\""),
+            ("\"spread\"", "\"spread\"\nscrub_every = \"1s\""),
             ("\"spread\"", "\"spread\"\nmigrate_interval = \"100ms\""),
             ("\"spread\"", "\"spread\"\nmigrate_copies_max = 0"),
             ("[kv]", "[pool.other]\nvolumes = [\"b\"]\n\n[kv]"),
@@ -294,6 +295,7 @@ fn a_short_file_gets_every_default() {
         overlap = "count"
         copies = 1
         repair_after = "10m"
+        scrub_every = "30days"
         migrate = "level"
         migrate_interval = "10s"
         migrate_copies_max = 4
@@ -362,6 +364,7 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
         volumes = ["b", "a", "c"]
         copies = 2
         repair_after = "30s"
+        scrub_every = "off"
         migrate = "tango"
         migrate_interval = "30s"
         migrate_copies_max = 2

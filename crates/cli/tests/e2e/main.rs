@@ -14,6 +14,7 @@ mod place;
 mod points;
 mod pools;
 mod probe;
+mod scrub;
 mod serve;
 mod shared;
 mod strangers;

@@ -254,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::admin::Error;
+    use crate::admin::scrub::{Pass, Scrub};
     use crate::admin::volumes::{Changed, List, New, Volume};
 
     /// Reports its health once the lock is free.
@@ -291,6 +292,14 @@ mod tests {
         }
 
         fn remove_volume(&self, _: &str, _: bool) -> Result<Changed, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn scrub(&self) -> Result<Scrub, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn begin_scrub(&self) -> Result<Pass, Error> {
             unimplemented!("not asked here")
         }
     }

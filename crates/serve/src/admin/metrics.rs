@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
-use crate::figures::{Cache, Class, Copies, Log, Memory, Series, StoreLoad, Volume, Waits};
+use crate::figures::{Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Volume, Waits};
 use crate::http::{self, Times};
 use crate::{mqtt, resp};
 
@@ -31,6 +31,7 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     volumes(&mut page, &figures.volumes());
     cache(&mut page, figures.cache().as_ref());
     copies(&mut page, figures.copies().as_ref());
+    scrub(&mut page, figures.scrub().as_ref());
     log(&mut page, figures.log().as_ref());
     resp(&mut page, admin.resp.get().map(|endpoint| &endpoint.stats));
     series(&mut page, figures.series().as_ref());
@@ -213,6 +214,16 @@ fn copies(page: &mut Page, copies: Option<&Copies>) {
     });
     of.gauge("copies_short_bytes", "Bytes of the objects with too few copies", |c| c.short_bytes);
     of.gauge("unreadable_objects", "Objects without a readable copy", |c| c.unreadable_objects);
+}
+
+fn scrub(page: &mut Page, scrub: Option<&Scrub>) {
+    let mut of = page.one(scrub);
+    of.counter("scrub_objects", "Objects that a scrub read back", |s| s.objects);
+    of.counter("scrub_bytes", "Bytes that a scrub read back, of all copies", |s| s.bytes);
+    of.counter("scrub_damaged", "Damaged copies that a scrub found", |s| s.damaged);
+    of.gauge("scrub_age_seconds", "Time since the last scrub of all objects ended", |s| {
+        s.age.map(|age| age.as_secs_f64())
+    });
 }
 
 fn log(page: &mut Page, log: Option<&Log>) {

@@ -14,10 +14,12 @@
 //! | `POST /volumes/NAME/keep` | stops the drain, so that it takes new tables again: 200 and a [`volumes::Volume`] |
 //! | `DELETE /volumes/NAME` | removes it, if empty, or away without unique objects: 200 and [`volumes::Changed`] |
 //! | `DELETE /volumes/NAME/lost` | removes one that is away, with its unique objects: 200 and [`volumes::Changed`] |
+//! | `GET /scrub` | the progress of the pool's scrub: [`scrub::Scrub`]; JSON |
+//! | `POST /scrub` | begins a pass now, unless one that was asked for is under way: 202 and the [`scrub::Pass`] |
 //!
 //! A failed request has the status of its [`Error`]: 404 unknown volume, 409 forbidden by the current state, 422
-//! invalid request, 503 a needed volume is away, 500 internal failure. For volumes the body is [`Refused`], for
-//! `/reload` text.
+//! invalid request, 503 a needed volume is away, 500 internal failure. For volumes and scrubs the body is [`Refused`],
+//! for `/reload` text.
 //!
 //! There is no authentication: every process that reaches the socket may do all of this. Web pages in a browser on the
 //! same machine may not: requests with an `Origin` are refused with 403, and on loopback requests for another
@@ -26,6 +28,7 @@
 mod error;
 mod health;
 mod metrics;
+pub mod scrub;
 pub mod snapshot;
 pub mod volumes;
 
@@ -44,6 +47,7 @@ use tokio::task::spawn_blocking;
 pub use self::error::{Error, Refused};
 use self::health::Asker;
 pub use self::health::Health;
+use self::scrub::{Pass, Scrub};
 pub use self::snapshot::Snapshot;
 use self::volumes::{Changed, List, New, Volume};
 use crate::figures::Figures;
@@ -91,6 +95,19 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// As [`Control::add_volume`].
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, Error>;
+
+    /// The progress of the pool's scrub.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no pool.
+    fn scrub(&self) -> Result<Scrub, Error>;
+
+    /// Begins a pass of the pool's scrub now, in place of the current one. If a pass that was begun so is under way, that
+    /// one goes on.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no pool.
+    fn begin_scrub(&self) -> Result<Pass, Error>;
 }
 
 /// A service that starts once its store is open.
@@ -159,6 +176,7 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/volumes/{name}/drain", post(drain_volume))
         .route("/volumes/{name}/keep", post(keep_volume))
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
+        .route("/scrub", get(scrub).post(begin_scrub))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
         .with_state(Endpoint { admin, asker })
 }
@@ -205,6 +223,14 @@ async fn remove_volume(State(admin): State<Admin>, Path(name): Path<String>) -> 
 
 async fn remove_lost_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
     answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name, true)).await)
+}
+
+async fn scrub(State(admin): State<Admin>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.scrub()).await)
+}
+
+async fn begin_scrub(State(admin): State<Admin>) -> Response {
+    answer(StatusCode::ACCEPTED, blocking(move || admin.control.begin_scrub()).await)
 }
 
 fn answer<T: Serialize>(good: StatusCode, done: Result<T, Error>) -> Response {

@@ -32,8 +32,9 @@ pub(super) fn check(
             );
         }
         let report = block_on(Spread::inspect(&of_pool)).context("the pool on these volumes")?;
-        document.good &= pools::tell("pool", &report, say);
-        document.pool = Some(pools::Found::of(&report));
+        let found = pools::Found::of(&report);
+        document.good &= found.tell("pool", pools::BY_REPAIR, say);
+        document.pool = Some(found);
     }
     let of_log: Vec<_> = members
         .iter()

@@ -4,29 +4,21 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::volumes::Devices;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes;
-use pool::spread::{Finding, Opening, Problem, Report};
+use pool::spread::{Opening, Report};
 use serde::Serialize;
+use serve::admin::scrub::{Finding, Pass};
 use volume::task::block_on;
+
+use crate::program::finding;
+
+/// What a bad copy beside a good one needs.
+pub(super) const BY_REPAIR: &str = "--scrub --repair drops this one";
 
 #[derive(Serialize)]
 pub(super) struct Found {
     objects: u64,
     bytes: u64,
-    findings: Vec<FindingFound>,
-}
-
-#[derive(Serialize)]
-struct FindingFound {
-    volume: String,
-    object: String,
-    /// The problem, for readers.
-    problem: String,
-    /// Whether bytes are lost.
-    lost: bool,
-    /// Whether it needs no action.
-    harmless: bool,
-    /// Whether another copy is good.
-    elsewhere: bool,
+    findings: Vec<Finding>,
 }
 
 /// The repairs of a scrub's findings.
@@ -41,9 +33,7 @@ pub(super) fn scrub(
     repair: bool,
 ) -> anyhow::Result<(Report, Option<Mended>)> {
     let pool = devices.open_pool(opening)?;
-    let style =
-        ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
-    let bar = ProgressBar::new(0).with_style(style);
+    let bar = bar()?;
     let report = block_on(pool.scrub(|progress| {
         bar.set_length(progress.of);
         bar.set_position(progress.done);
@@ -60,53 +50,34 @@ pub(super) fn scrub(
     Ok((report, mended))
 }
 
-/// Prints the findings of a check; returns whether all are harmless.
-pub(super) fn tell(what: &str, report: &Report, say: &dyn Fn(String)) -> bool {
-    say(format!("{what}: {} objects, {}", report.objects, Bytes(report.bytes)));
-    for Finding { volume, name, problem, elsewhere } in &report.findings {
-        let way_out =
-            if *elsewhere { "; another copy is good, --scrub --repair drops this one" } else { "" };
-        say(format!("{what}: volume {volume}: {name} {}{way_out}", words(problem)));
-    }
-    report.findings.iter().all(|finding| is_harmless(&finding.problem))
+/// Shows the progress of a scrub.
+pub(super) fn bar() -> anyhow::Result<ProgressBar> {
+    let style =
+        ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
+    Ok(ProgressBar::new(0).with_style(style))
 }
 
 impl Found {
     pub(super) fn of(report: &Report) -> Self {
-        let findings =
-            report.findings.iter().map(|Finding { volume, name, problem, elsewhere }| {
-                FindingFound {
-                    volume: volume.clone(),
-                    object: name.clone(),
-                    problem: words(problem),
-                    lost: problem.is_loss(),
-                    harmless: is_harmless(problem),
-                    elsewhere: *elsewhere,
-                }
-            });
-        Self { objects: report.objects, bytes: report.bytes, findings: findings.collect() }
+        let findings = report.findings.iter().map(finding).collect();
+        Self { objects: report.objects, bytes: report.bytes, findings }
     }
-}
 
-const fn is_harmless(problem: &Problem) -> bool {
-    matches!(problem, Problem::Orphan | Problem::Foreign)
-}
+    /// The findings of a server's pass.
+    pub(super) fn served(pass: &Pass) -> Self {
+        Self { objects: pass.objects, bytes: pass.bytes, findings: pass.findings.clone() }
+    }
 
-fn words(problem: &Problem) -> String {
-    match problem {
-        Problem::Away => "is on a volume that is away".into(),
-        Problem::Missing => "is missing: its bytes are lost".into(),
-        Problem::Short { found, expected } => {
-            format!("has {found} bytes of {expected}: the rest is lost")
+    /// Prints the findings; returns whether all are harmless. `way_out` says what happens to a bad copy beside a good one.
+    pub(super) fn tell(&self, what: &str, way_out: &str, say: &dyn Fn(String)) -> bool {
+        say(format!("{what}: {} objects, {}", self.objects, Bytes(self.bytes)));
+        for Finding { volume, object, problem, elsewhere, .. } in &self.findings {
+            let way_out = match elsewhere {
+                true => format!("; another copy is good, {way_out}"),
+                false => String::new(),
+            };
+            say(format!("{what}: volume {volume}: {object} {problem}{way_out}"));
         }
-        Problem::Damaged => "is damaged: its bytes are not those that were written".into(),
-        Problem::Unlike => {
-            "differs from another copy in its last bytes; the store finds out which is right".into()
-        }
-        Problem::Unreadable(why) => format!("cannot be read: {why}"),
-        Problem::Unread(why) => format!("was not read, and may be whole: {why}"),
-        Problem::Orphan => "is not needed any more: the pool removes it when it opens".into(),
-        Problem::Foreign => "is not the pool's: it is left alone".into(),
-        _ => "is not as it should be".into(),
+        self.findings.iter().all(|finding| finding.harmless)
     }
 }

@@ -1,0 +1,72 @@
+//! The scrub of the pool, as the admin listener shows it.
+
+use ::pool::scrubber;
+use ::pool::spread::{self, Problem};
+use serve::admin::Error;
+use serve::admin::scrub::{Finding, Pass, Scrub};
+
+use super::Program;
+
+impl Program {
+    pub(super) fn show_scrub(&self) -> Result<Scrub, Error> {
+        let passes = self.pool()?.scrubs();
+        Ok(Scrub {
+            pool: self.pool_name(),
+            current: passes.current().map(pass),
+            last: passes.last().map(pass),
+            age_s: passes.figures().age.map(|age| age.as_secs()),
+        })
+    }
+
+    pub(super) fn start_scrub(&self) -> Result<Pass, Error> {
+        Ok(pass(self.pool()?.scrubs().begin()))
+    }
+}
+
+fn pass(of: scrubber::Pass) -> Pass {
+    Pass {
+        number: of.number,
+        on_demand: of.is_on_demand,
+        began_unix_s: of.began.as_secs(),
+        ended_unix_s: of.ended.map(|ended| ended.as_secs()),
+        objects: of.at.objects,
+        bytes: of.at.done,
+        bytes_of: of.at.of,
+        damaged: of.damaged,
+        repaired: of.repaired,
+        unread: of.unread,
+        findings: of.findings.iter().map(finding).collect(),
+    }
+}
+
+/// A finding as JSON has it.
+pub(crate) fn finding(of: &spread::Finding) -> Finding {
+    let spread::Finding { volume, name, problem, elsewhere } = of;
+    Finding {
+        volume: volume.clone(),
+        object: name.clone(),
+        problem: words(problem),
+        lost: problem.is_loss(),
+        harmless: matches!(problem, Problem::Orphan | Problem::Foreign),
+        elsewhere: *elsewhere,
+    }
+}
+
+fn words(problem: &Problem) -> String {
+    match problem {
+        Problem::Away => "is on a volume that is away".into(),
+        Problem::Missing => "is missing: its bytes are lost".into(),
+        Problem::Short { found, expected } => {
+            format!("has {found} bytes of {expected}: the rest is lost")
+        }
+        Problem::Damaged => "is damaged: its bytes are not those that were written".into(),
+        Problem::Unlike => {
+            "differs from another copy in its last bytes; the store finds out which is right".into()
+        }
+        Problem::Unreadable(why) => format!("cannot be read: {why}"),
+        Problem::Unread(why) => format!("was not read, and may be whole: {why}"),
+        Problem::Orphan => "is not needed any more: the pool removes it when it opens".into(),
+        Problem::Foreign => "is not the pool's: it is left alone".into(),
+        _ => "is not as it should be".into(),
+    }
+}
