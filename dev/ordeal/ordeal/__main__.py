@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from ordeal import full
-from ordeal.device import Unavailable, Volume
+from ordeal.device import Loop, Unavailable, Volume
+from ordeal.disk import Mapped, Served
 from ordeal.report import Report
 from ordeal.server import DidNotStart
 
@@ -19,6 +20,7 @@ EXAMPLES = """examples:
   dev/ordeal/run full                          20 rounds each: kv and series, 1 and 3 volumes, with and without SIGKILL
   dev/ordeal/run full --store kv --volumes 1 --kill no --rounds 5
   dev/ordeal/run mixed --minutes 60            mixed load, and everything that breaks
+  dev/ordeal/run mixed --apart                 the series store on two volumes of its own
   dev/ordeal/run mixed --minutes 5 --seed 7 --only kill,fill_kv
 
 One JSON document a run goes to standard output, progress to standard error. The exit status is 0 if nothing was violated, 1 if
@@ -49,21 +51,25 @@ def arguments():
     one.add_argument("--rounds", type=int, default=20)
     one.add_argument("--kv-mib", type=int, default=300, help="of each volume of the key-value store")
     one.add_argument("--series-mib", type=int, default=100, help="of each volume of the series store")
-    two = verbs.add_parser("mixed", parents=[common], help="mixed load while things break", epilog=EXAMPLES,
+    load = argparse.ArgumentParser(add_help=False)
+    load.add_argument("--minutes", type=float, default=60)
+    load.add_argument("--apart", action="store_true", help="the series store has volumes of its own (default: on the pool)")
+    load.add_argument("--only", default="", help="these faults only, with commas between")
+    load.add_argument("--timeout", type=int, default=2, help="of each volume: seconds a device may take for one call")
+    load.add_argument("--rate", type=int, default=300, help="operations a second of each writer")
+    two = verbs.add_parser("mixed", parents=[common, load], help="mixed load while things break", epilog=EXAMPLES,
                            formatter_class=argparse.RawDescriptionHelpFormatter)
-    two.add_argument("--minutes", type=float, default=60)
-    two.add_argument("--only", default="", help="these faults only, with commas between")
-    two.add_argument("--rate", type=int, default=300, help="operations a second of each writer")
+    two.add_argument("--mapper", action="store_true", help="faults of devices by device mapper (default: by FUSE)")
     return parser.parse_args()
 
 
-def with_volumes(options, report, names, run):
+def with_volumes(options, report, names, run, disk=Loop):
     """Makes volumes, runs, and removes them; keeps the directory after a violation."""
     directory = Path(tempfile.mkdtemp(prefix="plimsoll-ordeal-", dir=options.dir))
     volumes, subject = [], None
     try:
         for name, mib in names:
-            volumes.append(Volume(directory, name, mib))
+            volumes.append(Volume(directory, name, mib, disk))
         subject = run(directory, volumes)
         subject.run()
     except DidNotStart as failed:
@@ -73,7 +79,7 @@ def with_volumes(options, report, names, run):
         report.count("failed_starts", subject.server.failed_starts if subject else 0)
         if subject and subject.server.process:
             for volume in volumes:
-                volume.thaw()
+                volume.calm()
             subject.server.kill()
         for volume in volumes:
             volume.close()
@@ -107,9 +113,11 @@ def run_mixed(options):
     from ordeal.mixed import World
 
     report = Report(f"mixed, {options.minutes:g} minutes, seed {options.seed}")
-    names = [(f"k{n}", 300) for n in range(3)] + [(f"s{n}", 100) for n in range(2)]
+    names = [(f"k{n}", 400) for n in range(3)]
+    names += [(f"s{n}", 100) for n in range(2)] if options.apart else []
+    disk = Mapped if options.mapper else Served
     return with_volumes(
-        options, report, names, lambda directory, volumes: World(directory, volumes, options, report)
+        options, report, names, lambda directory, volumes: World(directory, volumes, options, report), disk
     )
 
 
@@ -132,7 +140,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit("dev/ordeal/run: loop devices and mounts take root")
     try:
-        good = run_full(options) if options.verb == "full" else run_mixed(options)
+        good = {"full": run_full, "mixed": run_mixed}[options.verb](options)
     except Unavailable as why:
         sys.exit(f"dev/ordeal/run: {why}")
     sys.exit(0 if good else 1)

@@ -1,5 +1,10 @@
-"""Compares `/health`, each second, with the answers of writes."""
+"""Compares `/health`, each second, with the answers of writes.
 
+No poll is green from the device limit and `GREEN_MAX` on after a write was refused, or was sent and hangs, until a write
+is taken again.
+"""
+
+import contextlib
 import json
 import threading
 import time
@@ -8,18 +13,54 @@ from ordeal.clients import Gone
 
 POLL = 1.0
 RED_MAX = 10.0
+GREEN_MAX = 2.0
 
 
 class Writes:
-    """Answers to writes of one store: their times, and whether they were accepted."""
+    """Writes of one store: those under way, and the times of answers and whether they were accepted."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.answers = []
+        self.answers, self.sent = [], []
+        self.taken_at, self.refused_since = 0.0, None
+
+    @contextlib.contextmanager
+    def under_way(self):
+        """A request that writes, until it is answered or its connection ends."""
+        sent = time.monotonic()
+        with self.lock:
+            self.sent.append(sent)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.sent.remove(sent)
 
     def tell(self, taken):
+        now = time.monotonic()
         with self.lock:
-            self.answers.append((time.monotonic(), taken))
+            self.answers.append((now, taken))
+            if taken:
+                self.taken_at, self.refused_since = now, None
+            elif self.refused_since is None:
+                self.refused_since = now
+
+    def not_taken_since(self):
+        """The moment since which every write was refused or hangs; none if the last one was taken."""
+        with self.lock:
+            begins = [*self.sent] if self.refused_since is None else [*self.sent, self.refused_since]
+            return max(min(begins), self.taken_at) if begins else None
+
+    def shows_trouble_after(self, moment):
+        """Whether a write was refused after the moment, or one sent before it has no answer yet."""
+        with self.lock:
+            refused = any(when > moment and not taken for when, taken in self.answers)
+            return refused or any(sent < moment for sent in self.sent)
+
+    def rest(self):
+        """Nobody writes from now on, so the last refusal says nothing of the time that follows."""
+        with self.lock:
+            self.refused_since = None
 
     def since(self, moment):
         """The numbers of writes accepted and refused after that moment."""
@@ -38,44 +79,56 @@ class Writes:
 
 
 class Poller(threading.Thread):
-    """Reports violations: green while writes are refused, red while they are accepted."""
+    """Reports violations: green while writes are refused or hang, red while they are accepted."""
 
-    def __init__(self, server, writes, report):
+    def __init__(self, server, writes, report, timeout):
         super().__init__(daemon=True)
         self.server, self.writes, self.report = server, writes, report
+        self.green_max = timeout + GREEN_MAX
         self.ended = threading.Event()
-        self.green_polls = dict.fromkeys(writes, 0)
+        # Of a store and kind: a green poll that the next poll judges, when later writes have shown whether it was right.
+        self.suspects = {}
+        # A server that does not answer, because it is stopped or starts, is not judged for that time.
+        self.answers_since = time.monotonic()
         self.red_since = dict.fromkeys(writes)
         self.latest = {}
 
     def run(self):
-        before = time.monotonic()
         while not self.ended.wait(POLL):
             began = time.monotonic()
             try:
                 status, text = self.server.admin("/health")
                 health = json.loads(text)
             except (Gone, ValueError):
-                self.green_polls = dict.fromkeys(self.writes, 0)
+                self.answers_since = time.monotonic()
+                self.suspects.clear()
                 self.red_since = dict.fromkeys(self.writes)
                 self.report.count("health_unanswered")
-                before = began
                 continue
             self.report.count("health_polls")
             self.report.at_most("health_answer_s", time.monotonic() - began)
             self.latest = health
             for store in self.writes:
-                self.compare(store, takes_writes(health, store), status, before, began, text)
-            before = began
+                green = takes_writes(health, store)
+                self.judge("green_while_refused", store, status == 200, began, text)
+                self.judge("ready_while_refused", store, green, began, text)
+                self.compare(store, green, began, text)
 
-    def compare(self, store, green, status, before, now, text):
-        taken, refused = self.writes[store].since(before)
-        if (green or status == 200) and refused and not taken:
-            self.green_polls[store] += 1
-            if self.green_polls[store] > 1:
-                self.report.violation("green_while_refused", f"{store}: {refused} writes refused, {text[:300]}")
-        else:
-            self.green_polls[store] = 0
+    def judge(self, kind, store, green, asked, text):
+        """Remembers a green poll that seems wrong, and reports the one before if writes after it met the same trouble."""
+        since = self.writes[store].not_taken_since()
+        since = since and max(since, self.answers_since)
+        suspect = self.suspects.pop((kind, store), None)
+        if since is None:
+            return
+        self.report.at_most(f"not_taken_s_{store}", asked - since)
+        if suspect and suspect[0] >= since and self.writes[store].shows_trouble_after(suspect[0]):
+            when, said = suspect
+            self.report.violation(kind, f"{store}: no write was taken for {when - since:.1f} s, {said[:300]}")
+        if green and asked - since > self.green_max:
+            self.suspects[kind, store] = asked, text
+
+    def compare(self, store, green, now, text):
         if green or green is None:
             self.red_since[store] = None
             return

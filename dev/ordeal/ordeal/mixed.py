@@ -14,6 +14,8 @@ from ordeal.points import Batches
 from ordeal.server import DidNotStart, Server, section
 from ordeal.writers import MqttWriter, PointsWriter, RedisWriter
 
+# How long calls may fail after the pool's manifest has its majority back.
+FAILS_MAX = 10
 ROOM_MAX = 30
 REPAIR_MAX = 180
 
@@ -24,9 +26,12 @@ class World:
     def __init__(self, directory, volumes, options, report):
         self.options, self.report = options, report
         self.random = random.Random(options.seed)
+        # Those of the pool, and those of the series store: its own, or the pool's.
         self.kv = [volume for volume in volumes if volume.name.startswith("k")]
-        self.series = [volume for volume in volumes if volume.name.startswith("s")]
+        self.series = [volume for volume in volumes if volume.name.startswith("s")] or self.kv
         self.volumes = volumes
+        # Calls may fail until this moment, and a little longer, because the pool's manifest has no majority.
+        self.fails_until = 0.0
         self.writes = {"kv": Writes(), "series": Writes()}
         brokers = []
 
@@ -37,8 +42,9 @@ class World:
         self.writers = [RedisWriter(self, 0), RedisWriter(self, 1), PointsWriter(self, 0), MqttWriter(self, 0, broker_of)]
         self.broker = brokers[0]
         self.server = Server(directory, self.settings(), options.program)
-        self.poller = Poller(self.server, self.writes, report)
-        self.big, self.bulk, self.version = Cells(), Batches(report, 500), 0
+        self.poller = Poller(self.server, self.writes, report, options.timeout)
+        self.bulk = Batches(report, 500, writes=self.writes["series"], may_fail=self.may_fail)
+        self.big, self.version = Cells(), 0
         # Volumes whose file system is dead, until they are mounted again.
         self.gone = set()
 
@@ -46,10 +52,14 @@ class World:
         def names(volumes):
             return ", ".join(f'"{volume.name}"' for volume in volumes)
 
-        return "".join(map(section, self.volumes)) + (
+        # What the store sets aside for twice its buffers has to fit beside its files: a small pool takes small buffers only.
+        shared = 'pool = "main"\nmemory = "1MiB"'
+        place = shared if self.series is self.kv else f'volumes = [{names(self.series)}]\nmemory = "64MiB"'
+        sections = (f'{section(volume)}timeout = "{self.options.timeout}s"\n' for volume in self.volumes)
+        return "".join(sections) + (
             f'[pool.main]\nvolumes = [{names(self.kv)}]\ncopies = 2\nrepair_after = "10s"\n'
             '[kv]\npool = "main"\nmemory = "128MiB"\nlisten = "127.0.0.1:0"\n'
-            f'[series]\nvolumes = [{names(self.series)}]\nmemory = "64MiB"\n'
+            f'[series]\n{place}\n'
             '[http]\nlisten = "127.0.0.1:0"\n'
             f'[mqtt]\nbroker = "127.0.0.1:{self.broker.port}"\ntopics = ["plant/#"]\n'
             'database = "plant"\nprecision = "s"\n'
@@ -57,8 +67,11 @@ class World:
 
     FAULTS = (
         "kill", "kill", "pause", "stop", "foreign", "foreign_kill", "inodes", "fill_kv", "fill_kv_kill", "fill_series",
-        "fill_series_kill", "freeze", "dead", "dead_kill", "dead_without",
+        "fill_series_kill", "freeze", "hang", "hang", "bad_blocks", "bad_blocks_kill", "dead", "dead_kill", "dead_without",
     )
+
+    def may_fail(self):
+        return time.monotonic() < self.fails_until + FAILS_MAX
 
     def run(self):
         self.start()
@@ -74,6 +87,7 @@ class World:
             name = self.random.choice(faults)
             began = time.monotonic()
             self.report.count(f"fault_{name}")
+            self.report.say(f"{name} begins")
             try:
                 getattr(self, name)()
                 self.recovers(name)
@@ -111,6 +125,8 @@ class World:
         for writer in self.writers:
             if not writer.rests.wait(120):
                 self.report.violation("no_answer", f"{type(writer).__name__} waited 120 s for an answer")
+        for writes in self.writes.values():
+            writes.rest()
 
     def verify(self):
         redis, http = self.server.redis(timeout=120), self.server.http(timeout=120)
@@ -154,7 +170,7 @@ class World:
             status = self.server.process.returncode
             self.report.violation("died", f"{name}: status {status}: {self.server.log_end()}")
         for volume in self.volumes:
-            volume.thaw()
+            volume.calm()
             if volume not in self.gone:
                 volume.give_back()
         for attempt in range(3):
@@ -262,16 +278,20 @@ class World:
             names = [f"big{self.version}-{n}" for n in range(8)]
             waiting = list(names)
             try:
-                for reply in redis.each([("SET", name, value(name, self.version, VALUE)) for name in names]):
-                    name = waiting.pop(0)
-                    self.writes["kv"].tell(reply == "OK")
-                    if reply == "OK":
-                        self.big[name].acknowledged(self.version)
-                        continue
-                    refused = reply
-                    self.big[name].is_refused(self.version)
-                    if not reply.startswith("OOM "):
-                        self.report.violation("wrong_refusal", f"SET: {reply[:200]}")
+                with self.writes["kv"].under_way():
+                    for reply in redis.each([("SET", name, value(name, self.version, VALUE)) for name in names]):
+                        name = waiting.pop(0)
+                        self.writes["kv"].tell(reply == "OK")
+                        if reply == "OK":
+                            self.big[name].acknowledged(self.version)
+                            continue
+                        refused = reply
+                        if reply.startswith("OOM "):
+                            self.big[name].is_refused(self.version)
+                            continue
+                        self.big[name].unknown(self.version)
+                        if not self.may_fail():
+                            self.report.violation("wrong_refusal", f"SET: {reply[:200]}")
             finally:
                 for name in waiting:
                     self.big[name].unknown(self.version)
@@ -286,7 +306,7 @@ class World:
                 self.big[name].unknown(ABSENT)
             replies = redis.pipeline([("DEL", name) for name in part])
             wrong = [reply for reply in replies if isinstance(reply, Refused)]
-            if wrong:
+            if wrong and not self.may_fail():
                 self.report.violation("delete_refused", f"DEL: {wrong[0][:200]}")
             for name, reply in zip(part, replies):
                 if not isinstance(reply, Refused):
@@ -303,7 +323,6 @@ class World:
         while taken and time.monotonic() < end:
             self.version += 1
             taken = self.bulk.write(http, ("bulk", f"s{self.version % 10}", self.version))
-            self.writes["series"].tell(taken)
         time.sleep(self.random.uniform(0, 8))
         if kill:
             self.again()
@@ -314,15 +333,61 @@ class World:
     def fill_series_kill(self):
         self.fill_series(kill=True)
 
-    def freeze(self):
+    @contextlib.contextmanager
+    def hanging(self, hang):
+        """One volume of the pool hangs, which fails no call, or two, without which the pool is read-only."""
         volumes = self.random.sample(self.kv, self.random.choice([1, 1, 2]))
-        for volume in volumes:
-            volume.freeze()
+        self.report.say("hangs: " + ", ".join(volume.name for volume in volumes))
+        if len(volumes) > 1:
+            self.fails_until = float("inf")
+            self.report.count("fault_two_hang")
         try:
-            time.sleep(self.random.uniform(1, 10))
+            for volume in volumes:
+                hang(volume)
+            yield
         finally:
             for volume in volumes:
-                volume.thaw()
+                volume.calm()
+            if len(volumes) > 1:
+                self.fails_until = time.monotonic()
+
+    def freeze(self):
+        with self.hanging(lambda volume: volume.freeze()):
+            time.sleep(self.random.uniform(1, 10))
+
+    def hang(self):
+        """The device answers nothing, also no reads, and comes back."""
+        with self.hanging(lambda volume: volume.disk.hang()):
+            time.sleep(self.random.uniform(1, 25))
+
+    def bad_blocks(self, kill=False):
+        """Ranges of a device give EIO; no call of a client may fail. The file system is mended if they were its own."""
+        volume = self.random.choice(self.kv)
+        ranges = volume.fail_some(self.random)
+        self.report.say(f"{volume.name}: {', '.join(f'{(end - first) >> 10} KiB at {first}' for first, end in ranges)}")
+        try:
+            time.sleep(self.random.uniform(5, 20))
+            if kill:
+                try:
+                    self.again()
+                except DidNotStart as failed:
+                    self.report.violation("did_not_start", f"beside bad blocks of {volume.name}: {failed}")
+                    volume.calm()
+                    self.again()
+            else:
+                self.rest()
+                self.verify()
+                self.work()
+            time.sleep(self.random.uniform(1, 5))
+        finally:
+            volume.calm()
+        if not volume.works():
+            self.report.count("file_systems_mended")
+            self.gone.add(volume)
+            self.again(self.mount_all)
+
+    def bad_blocks_kill(self):
+        self.bad_blocks(kill=True)
 
     def dies(self, kill, without=False):
         """A volume of the pool fails under load; no call of a client may fail. It is back after a restart."""

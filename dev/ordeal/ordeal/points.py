@@ -4,6 +4,7 @@ import random
 import time
 
 from ordeal.clients import Gone
+from ordeal.health import Writes
 from ordeal.model import ABSENT, Cells
 
 START = 1_700_000_000
@@ -22,8 +23,10 @@ def integers(name, version, rows, fields=FIELDS):
 class Batches:
     """A cell for each batch of `rows` points of one source: (database, source, block)."""
 
-    def __init__(self, report, rows, fields=FIELDS):
+    def __init__(self, report, rows, fields=FIELDS, writes=None, may_fail=lambda: False):
         self.report, self.rows, self.fields = report, rows, fields
+        # Writes under way and their answers, for `/health`; whether calls may fail at the moment.
+        self.writes, self.may_fail = writes or Writes(), may_fail
         self.cells, self.version = Cells(), 0
 
     def lines(self, name, version):
@@ -43,15 +46,24 @@ class Batches:
         end = time.monotonic() + BUSY_MAX
         while True:
             try:
-                status, text = http.write(name[0], lines)
+                with self.writes.under_way():
+                    status, text = http.write(name[0], lines)
             except Gone:
                 cell.unknown(version)
                 raise
+            self.writes.tell(status == 204)
             if status == 204:
                 cell.acknowledged(version)
                 self.report.count("series_acknowledged", self.rows)
                 return True
-            cell.is_refused(version)
+            if status == 503 and "busy" not in text:
+                # It may have been stored, and is sent again.
+                cell.unknown(version)
+                self.report.count("series_unavailable")
+                if not self.may_fail():
+                    self.report.violation("wrong_refusal", f"write: {status} {text.strip()[:200]}")
+            else:
+                cell.is_refused(version)
             if status == 507:
                 self.report.count("series_refused")
                 return False
@@ -75,7 +87,8 @@ class Batches:
             raise
         self.report.at_most("series_delete_s", time.monotonic() - began)
         if status != 200 or wrong:
-            self.report.violation("delete_refused", f"{statement}: {wrong[:200]}")
+            if not self.may_fail():
+                self.report.violation("delete_refused", f"{statement}: {wrong[:200]}")
             for name in names:
                 self.cells[name].unknown(ABSENT)
             return False

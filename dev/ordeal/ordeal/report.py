@@ -9,7 +9,7 @@ import time
 # Reported also when 0.
 KINDS = (
     "lost", "stale", "resurrected", "visible_though_refused", "damaged", "did_not_start", "delete_refused",
-    "green_while_refused", "red_while_taken",
+    "green_while_refused", "ready_while_refused", "red_while_taken",
 )
 
 

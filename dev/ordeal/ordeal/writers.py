@@ -99,8 +99,9 @@ class RedisWriter(Writer):
         waiting = list(steps)
         sent = time.time()
         try:
-            for reply in self.client.each([step[0] for step in steps]):
-                self.settle(waiting.pop(0), reply, sent)
+            with self.world.writes["kv"].under_way():
+                for reply in self.client.each([step[0] for step in steps]):
+                    self.settle(waiting.pop(0), reply, sent)
         finally:
             self.unknown(waiting, sent)
 
@@ -113,7 +114,8 @@ class RedisWriter(Writer):
     def transaction(self, steps):
         sent = time.time()
         try:
-            replies = self.client.pipeline([("MULTI",), *(step[0] for step in steps), ("EXEC",)])
+            with self.world.writes["kv"].under_way():
+                replies = self.client.pipeline([("MULTI",), *(step[0] for step in steps), ("EXEC",)])
         except Gone:
             self.unknown(steps, sent)
             raise
@@ -130,14 +132,18 @@ class RedisWriter(Writer):
             if not deletes:
                 self.report.count("kv_refused")
                 self.world.writes["kv"].tell(False)
-                for cell, version in cells:
-                    self.cells[cell].is_refused(version)
-                if not room:
-                    self.report.violation("wrong_refusal", f"{verb}: {reply[:200]}")
-            elif not excused:
-                self.report.violation("delete_refused", f"{verb}: {reply[:200]}")
-                for cell, version in cells:
-                    self.cells[cell].unknown(version)
+                if room:
+                    for cell, version in cells:
+                        self.cells[cell].is_refused(version)
+                    return
+            elif excused:
+                return
+            # It may or may not have been stored.
+            self.unknown([step], sent)
+            self.report.count("kv_unavailable")
+            if not self.world.may_fail():
+                kind = "delete_refused" if deletes else "wrong_refusal"
+                self.report.violation(kind, f"{verb}: {reply[:200]}")
             return
         now = time.time()
         for cell, version in cells:
@@ -182,7 +188,7 @@ class PointsWriter(Writer):
 
     def __init__(self, world, number):
         super().__init__(world, number)
-        self.batches = Batches(world.report, 40, 4)
+        self.batches = Batches(world.report, 40, 4, world.writes["series"], world.may_fail)
 
     def connect(self):
         return self.world.server.http(timeout=90)
@@ -195,7 +201,7 @@ class PointsWriter(Writer):
             self.batches.change(self.client, "plant", f"{verb} FROM m WHERE src='{source}'", names)
             return
         name = ("plant", source, self.random.randrange(self.BLOCKS))
-        self.world.writes["series"].tell(self.batches.write(self.client, name))
+        self.batches.write(self.client, name)
 
     def verify(self, client):
         self.batches.verify(client)
