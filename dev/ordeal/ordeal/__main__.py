@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ordeal import full
+from ordeal import full, kernel
 from ordeal.device import Loop, Unavailable, Volume
 from ordeal.disk import Mapped, Served
 from ordeal.report import Report
@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   dev/ordeal/run mixed --minutes 60            mixed load, and everything that breaks
   dev/ordeal/run mixed --apart                 the series store on two volumes of its own
   dev/ordeal/run mixed --minutes 5 --seed 7 --only kill,fill_kv
+  dev/ordeal/run kernel --minutes 10           the same, where dm-dust fails blocks and device mapper suspends disks
 
 One JSON document a run goes to standard output, progress to standard error. The exit status is 0 if nothing was violated, 1 if
 something was: the directory with the settings and the log is then kept, and its path printed."""
@@ -60,6 +61,8 @@ def arguments():
     two = verbs.add_parser("mixed", parents=[common, load], help="mixed load while things break", epilog=EXAMPLES,
                            formatter_class=argparse.RawDescriptionHelpFormatter)
     two.add_argument("--mapper", action="store_true", help="faults of devices by device mapper (default: by FUSE)")
+    verbs.add_parser("kernel", parents=[common, load], help="mixed load in User-Mode Linux, with device mapper",
+                     epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     return parser.parse_args()
 
 
@@ -140,7 +143,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit("dev/ordeal/run: loop devices and mounts take root")
     try:
-        good = {"full": run_full, "mixed": run_mixed}[options.verb](options)
+        good = {"full": run_full, "mixed": run_mixed, "kernel": kernel.run}[options.verb](options)
     except Unavailable as why:
         sys.exit(f"dev/ordeal/run: {why}")
     sys.exit(0 if good else 1)
