@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ordeal import full, kernel
+from ordeal import full, kernel, restart
 from ordeal.device import Loop, Unavailable, Volume
 from ordeal.disk import Mapped, Served
 from ordeal.report import Report
@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   dev/ordeal/run mixed --apart                 the series store on two volumes of its own
   dev/ordeal/run mixed --minutes 5 --seed 7 --only kill,fill_kv
   dev/ordeal/run kernel --minutes 10           the same, where dm-dust fails blocks and device mapper suspends disks
+  dev/ordeal/run start --gb 2 --dir /mnt       a series store of 2 GB: starts after SIGKILL and after an orderly stop
 
 One JSON document a run goes to standard output, progress to standard error. The exit status is 0 if nothing was violated, 1 if
 something was: the directory with the settings and the log is then kept, and its path printed."""
@@ -63,6 +64,11 @@ def arguments():
     two.add_argument("--mapper", action="store_true", help="faults of devices by device mapper (default: by FUSE)")
     verbs.add_parser("kernel", parents=[common, load], help="mixed load in User-Mode Linux, with device mapper",
                      epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    four = verbs.add_parser("start", parents=[common], help="starts of a large store after SIGKILL and in order",
+                            epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    four.add_argument("--gb", type=float, default=2, help="of values, one copy; the pool keeps two")
+    four.add_argument("--rounds", type=int, default=2)
+    four.add_argument("--keep", action="store_true", help="keep the store afterwards")
     return parser.parse_args()
 
 
@@ -143,7 +149,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit("dev/ordeal/run: loop devices and mounts take root")
     try:
-        good = {"full": run_full, "mixed": run_mixed, "kernel": kernel.run}[options.verb](options)
+        good = {"full": run_full, "mixed": run_mixed, "kernel": kernel.run, "start": restart.run}[options.verb](options)
     except Unavailable as why:
         sys.exit(f"dev/ordeal/run: {why}")
     sys.exit(0 if good else 1)

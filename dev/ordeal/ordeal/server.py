@@ -23,8 +23,8 @@ def section(volume, contract=CONTRACT):
 
 
 class Server:
-    def __init__(self, directory, settings, program):
-        self.directory, self.program = directory, program
+    def __init__(self, directory, settings, program, start_max=START_MAX):
+        self.directory, self.program, self.start_max = directory, program, start_max
         (directory / "plimsoll.toml").write_text(
             settings + f'\n[admin]\nlisten = "unix:{directory}/admin"\n'
         )
@@ -58,7 +58,7 @@ class Server:
             ready.set()
 
         threading.Thread(target=drain, args=(self.process.stdout,), daemon=True).start()
-        if not ready.wait(START_MAX) or not told:
+        if not ready.wait(self.start_max) or not told:
             self.failed_starts += 1
             self.kill()
             with open(self.directory / "log", "rb") as log:
