@@ -11,11 +11,12 @@ from ordeal.full import VALUE
 from ordeal.health import Poller, Writes
 from ordeal.model import ABSENT, Cells, value, version_of
 from ordeal.points import Batches
+from ordeal.probe import Probe, at_once
 from ordeal.server import DidNotStart, Server, section
 from ordeal.writers import MqttWriter, PointsWriter, RedisWriter
 
-# How long calls may fail after the pool's manifest has its majority back.
-FAILS_MAX = 10
+# How long calls may fail after two volumes were slow.
+FAILS_MAX = 15
 ROOM_MAX = 30
 REPAIR_MAX = 180
 
@@ -30,8 +31,7 @@ class World:
         self.kv = [volume for volume in volumes if volume.name.startswith("k")]
         self.series = [volume for volume in volumes if volume.name.startswith("s")] or self.kv
         self.volumes = volumes
-        # Calls may fail until this moment, and a little longer, because the pool's manifest has no majority.
-        self.fails_until = 0.0
+        self.probes = [Probe(volume, options.timeout / 2) for volume in volumes]
         self.writes = {"kv": Writes(), "series": Writes()}
         brokers = []
 
@@ -71,13 +71,13 @@ class World:
     )
 
     def may_fail(self):
-        return time.monotonic() < self.fails_until + FAILS_MAX
+        """Whether two volumes were slow lately, by a fault or by this machine: the pool's manifest had no majority then."""
+        return at_once(self.probes, FAILS_MAX) > 1
 
     def run(self):
         self.start()
-        for writer in self.writers:
-            writer.start()
-        self.poller.start()
+        for thread in (*self.writers, *self.probes, self.poller):
+            thread.start()
         self.work()
         end = time.monotonic() + self.options.minutes * 60
         only = [name for name in self.options.only.split(",") if name]
@@ -93,6 +93,7 @@ class World:
                 self.recovers(name)
             except Gone as gone:
                 self.restart_after(name, gone)
+            self.report.at_most("probe_s", max(probe.longest for probe in self.probes))
             self.report.say(
                 f"{name}, {time.monotonic() - began:.1f} s; "
                 + ", ".join(f"{what} {self.report.counts.get(what, 0)}" for what in self.TOLD)
@@ -105,6 +106,9 @@ class World:
         self.verify()
         for writer in self.writers:
             writer.ended = True
+        for probe in self.probes:
+            probe.ended.set()
+            probe.join()
         self.broker.close()
         self.stop_in_order()
 
@@ -339,7 +343,6 @@ class World:
         volumes = self.random.sample(self.kv, self.random.choice([1, 1, 2]))
         self.report.say("hangs: " + ", ".join(volume.name for volume in volumes))
         if len(volumes) > 1:
-            self.fails_until = float("inf")
             self.report.count("fault_two_hang")
         try:
             for volume in volumes:
@@ -348,8 +351,6 @@ class World:
         finally:
             for volume in volumes:
                 volume.calm()
-            if len(volumes) > 1:
-                self.fails_until = time.monotonic()
 
     def freeze(self):
         with self.hanging(lambda volume: volume.freeze()):
