@@ -174,9 +174,12 @@ class Mapped:
 
     def fail(self, ranges):
         """Reads of these ranges of bytes give EIO until they are written, or `heal`. A message takes one block."""
+        blocks = set()
         for first, end in ranges:
-            for block in range(first // 4096, min(end // 4096, first // 4096 + self.BAD_MAX)):
-                self.message(f"addbadblock {block}")
+            # The target refuses a block that it has.
+            blocks.update(range(first // 4096, min(-(-end // 4096), first // 4096 + self.BAD_MAX)))
+        for block in blocks:
+            self.message(f"addbadblock {block}")
 
     def heal(self):
         self.message("clearbadblocks")

@@ -91,7 +91,7 @@ class Starts:
                 told = time.monotonic()
                 self.report.say(f"{self.bytes() / 1e9:.2f} GB, {sum(self.sent) * ROWS / 1e6:.1f} million points")
             if not self.server.is_running() or not all(client.is_alive() for client in clients):
-                raise RuntimeError(f"a client or the server ended: {self.server.log_end()}")
+                raise Gone(f"a client or the server ended: {self.server.log_end()}")
         return stop, clients
 
     def measure(self, after):
@@ -149,8 +149,10 @@ def run(options):
     starts = Starts(directory, options, report)
     try:
         starts.run()
-    except (DidNotStart, Gone) as failed:
+    except DidNotStart as failed:
         report.violation("did_not_start", str(failed))
+    except Gone as gone:
+        report.violation("no_answer", str(gone))
     finally:
         starts.server.kill()
         print(json.dumps({**report.summary(), "starts": starts.starts}), flush=True)
