@@ -20,6 +20,7 @@ ROWS = 5000
 # A start after SIGKILL may take this many times as long as an orderly one. Below a second it is the machine's noise.
 RATIO_MAX = 1.5
 START_MAX = 1200
+ANSWER_MAX = 60
 NOISE_S = 1.0
 COPIES = 2
 
@@ -34,12 +35,12 @@ def settings(directory):
     )
 
 
-def send(port, client, first, stop, sent):
+def send(port, client, first, stop, sent, unanswered):
     """One client: batches of points in order of time, each of 20 sources, until it is told to stop."""
     fields = [
         ",".join(f"f{n}={value}i" for n, value in enumerate(values)) for values in integers(("start", client), 0, 4000)
     ]
-    http, draw, batch = Http(port, timeout=120), random.Random(client), first
+    http, draw, batch = Http(port, timeout=ANSWER_MAX), random.Random(client), first
     while not stop.is_set():
         names = [f"c{client}-{(batch * 20 + n) % SOURCES}" for n in range(20)]
         at, shift = START + batch * 100, draw.randrange(4000)
@@ -47,10 +48,11 @@ def send(port, client, first, stop, sent):
         try:
             status, text = http.write("big", lines)
         except Gone:
-            # A run that kills the server tells its clients to stop.
+            # A run that kills the server tells its clients to stop. Points may be sent again.
             if stop.wait(10):
                 return
-            raise
+            unanswered[client] += 1
+            continue
         if status == 503:
             time.sleep(0.2)
             continue
@@ -66,7 +68,7 @@ class Starts:
         for name in "abc":
             (directory / name).mkdir()
         self.server = Server(directory, settings(directory), options.program, START_MAX)
-        self.sent = multiprocessing.Array("q", CLIENTS)
+        self.sent, self.unanswered = multiprocessing.Array("q", CLIENTS), multiprocessing.Array("q", CLIENTS)
         self.starts = []
 
     def bytes(self):
@@ -78,7 +80,8 @@ class Starts:
         stop = multiprocessing.Event()
         clients = [
             multiprocessing.Process(
-                target=send, args=(self.server.http_port, n, self.sent[n], stop, self.sent), daemon=True
+                target=send, daemon=True,
+                args=(self.server.http_port, n, self.sent[n], stop, self.sent, self.unanswered),
             )
             for n in range(CLIENTS)
         ]
@@ -92,6 +95,9 @@ class Starts:
                 self.report.say(f"{self.bytes() / 1e9:.2f} GB, {sum(self.sent) * ROWS / 1e6:.1f} million points")
             if not self.server.is_running() or not all(client.is_alive() for client in clients):
                 raise Gone(f"a client or the server ended: {self.server.log_end()}")
+        if any(self.unanswered):
+            text = f"writes of each client without an answer in {ANSWER_MAX} s: {self.unanswered[:]}; sent: {self.sent[:]}"
+            self.report.violation("no_answer", text)
         return stop, clients
 
     def measure(self, after):
