@@ -83,6 +83,9 @@ def with_volumes(options, report, names, run, disk=Loop):
         subject.run()
     except DidNotStart as failed:
         report.violation("did_not_start", str(failed))
+    except SystemExit:
+        report.violation("interrupted", "the run was ended by a signal")
+        raise
     finally:
         report.count("starts", subject.server.starts if subject else 0)
         report.count("failed_starts", subject.server.failed_starts if subject else 0)
