@@ -188,7 +188,7 @@ fn a_restart_goes_on_with_the_pass() {
             assert_eq!(read(&passes), 2);
             clock.sleep(Duration::from_secs(700)).await;
             assert_eq!(read(&passes), 2, "the third object is due at 2500 s");
-            clock.sleep(Duration::from_secs(300)).await;
+            clock.sleep(Duration::from_secs(320)).await;
             assert_eq!(read(&passes), 3);
             end_of_pass(&passes, &clock).await;
         })
