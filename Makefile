@@ -28,7 +28,7 @@ build: rocksdb ## Build the program as it ships (16 min the first time, RocksDB 
 demo: build ## Plain RocksDB beside Plimsoll at the line, then serve it (ARGS=--once ends by itself)
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
 
-test: rocksdb $(VENV)/.ready ## Every test, with real clients (22 min the first time)
+test: rocksdb $(VENV)/.ready ## Every test, with real clients (22 min the first time; TESTARGS=--no-fail-fast)
 	@# First all compilation, of which clients need the program.
 	$(CARGO) test $(ALL) --no-run
 	@$(MAKE) --no-print-directory both PROFILE=debug
@@ -40,10 +40,10 @@ check: setup lint build $(VENV)/.ready ## What CI runs: formatting, lints, docum
 # The tests of the workspace, and clients beside them, whose output follows at the end.
 .PHONY: both
 both:
-	@log=$$(mktemp); $(MAKE) --no-print-directory clients >$$log 2>&1 & clients=$$!; \
-	trap 'kill $$clients 2>/dev/null; rm -f $$log' EXIT INT TERM; \
-	$(CARGO) test $(ALL); tests=$$?; \
-	wait $$clients; clients=$$?; cat $$log; exit $$((tests | clients))
+	@log=$$(mktemp); $(MAKE) --no-print-directory clients >$$log 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null; rm -f $$log' EXIT INT TERM; \
+	$(CARGO) test $(ALL) $(TESTARGS); tests=$$?; \
+	wait $$beside; clients=$$?; cat $$log; test $$tests -eq 0 && exit $$clients
 
 .PHONY: clients
 clients: $(VENV)/.ready
