@@ -91,10 +91,8 @@ impl Spread {
     async fn settle_failed(&self, handle: &Handle, from: u64) -> Result<()> {
         let inode = handle.inode();
         let (mut copies, mut away) = (Vec::new(), Vec::new());
-        // Unacknowledged bytes need not take space.
-        let end = inode.written_len();
         for replica in inode.replicas() {
-            match handle.cut_to(&replica, end).await {
+            match handle.cut_unacknowledged(&replica).await {
                 Ok(len) => copies.push((std::cmp::Reverse(len), replica)),
                 Err(e) if is_busy(&e) => return Err(e),
                 Err(e) => {
@@ -259,9 +257,12 @@ impl Handle {
         self.sync_copy(other, len, IO).await.map_err(Unlike::Other)
     }
 
-    /// Cuts a copy of a log to `end`; returns the length of the copy.
-    async fn cut_to(&self, replica: &Replica, end: u64) -> Result<u64> {
+    /// Cuts bytes off a copy of a log that failed writes left behind the acknowledged ones: they need not take space.
+    /// Returns the length of the copy.
+    async fn cut_unacknowledged(&self, replica: &Replica) -> Result<u64> {
         let len = self.len_of(replica).await?;
+        // Opening a copy for the first time after a crash extends it by bytes that may be acknowledged.
+        let end = self.inode().written_len();
         if self.inode().kind == Kind::Log && len > end {
             self.resize_copy(replica, end).await?;
             return Ok(end);

@@ -637,7 +637,11 @@ pub(super) fn name_part(inode: &Inode, replica: &Replica, part: usize, e: Error)
 /// never synced.
 async fn fit(inode: &Inode, replica: &Replica, part: usize, leaf: &dyn Object) -> Result<()> {
     if inode.grows() {
-        inode.set_len(leaf.len());
+        // A log may be shorter than the manifest says. After a crash its longest copy has its length, see `align`.
+        match inode.knows_len() {
+            true => inode.extend(leaf.len()),
+            false => inode.set_len(leaf.len()),
+        }
         return Ok(());
     }
     // All bytes of a sealed log were synced, whatever its length was before.
