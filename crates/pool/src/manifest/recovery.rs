@@ -31,7 +31,9 @@ const SALVAGE_GAP: u64 = 1 << 32;
 /// Which defects of a set of volumes to accept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trust {
-    /// Volumes may be away.
+    /// Volumes that were passed in may give no answer, or an unreadable header.
+    pub(crate) failing: bool,
+    /// Volumes may be missing from those that were passed in.
     pub(crate) away: bool,
     /// Accept the newest readable manifest, even if a newer one must exist.
     pub(crate) salvage: bool,
@@ -100,12 +102,13 @@ type Belonging = Visited<Header>;
 /// `Invalid`: a volume that does not belong, by name. `Unavailable`: required volumes are away.
 /// `Corrupt`: a header or the manifest cannot be read. Each message names the remedy.
 pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
-    let visited = visit(members, trust).await?;
+    let (visited, mut failed) = visit(members, trust).await?;
     if visited.is_empty() {
         let what = "no volume of the pool is here: bring them back";
-        return Err(Error::new(ErrorKind::Unavailable, what));
+        return Err(failed.pop().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, what)));
     }
-    if visited.len() == members.len() && visited.iter().all(Visited::is_blank) {
+    // A volume that could not be read may hold data, so the others are not made a pool without it.
+    if failed.is_empty() && visited.iter().all(Visited::is_blank) {
         let generations = visited.iter().flat_map(|volume| generations(&volume.listing));
         return Ok(Survey::Blank { generation: generations.max().unwrap_or(0) });
     }
@@ -114,6 +117,7 @@ pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
     let state = replay_state(&manifest)?;
     let volumes = without_joining(&manifest.begin, volumes);
     let here: Vec<_> = volumes.iter().map(|volume| volume.header.volume).collect();
+    check_missing(&manifest.begin, &here, failed.len(), trust)?;
     check_volumes(&manifest.begin, &state, &here, &volumes, trust)?;
     Ok(Survey::Pool(Box::new(compare(manifest.begin, state, generation, volumes, trust))))
 }
@@ -131,19 +135,20 @@ pub(crate) fn enough_alone(copies: &[VolumeId], closed: bool) -> Option<VolumeId
     }
 }
 
-async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited<Found>>> {
-    let mut visited = Vec::new();
+/// The volumes as found, and the errors of those that failed, which are of no use now.
+async fn visit(members: &[Member], trust: Trust) -> Result<(Vec<Visited<Found>>, Vec<Error>)> {
+    let (mut visited, mut failed) = (Vec::new(), Vec::new());
     for found in join_all(members.iter().map(visit_one)).await {
         match found {
             Ok(found) => visited.push(found),
-            // A header that the device cannot read: the volume is of no use now.
-            Err(e) if trust.away && (e.kind().is_away() || e.kind() == ErrorKind::Io) => {
+            Err(e) if trust.failing && (e.kind().is_away() || e.kind() == ErrorKind::Io) => {
                 tracing::warn!("the pool opens without a volume: {e}");
+                failed.push(e);
             }
             Err(e) => return Err(e),
         }
     }
-    Ok(visited)
+    Ok((visited, failed))
 }
 
 async fn visit_one(member: &Member) -> Result<Visited<Found>> {
@@ -341,6 +346,22 @@ fn without_joining(begin: &Begin, volumes: Vec<Belonging>) -> Vec<Belonging> {
     volumes
 }
 
+/// Checks that no more volumes of the manifest are absent than `failed`, which were passed in.
+fn check_missing(begin: &Begin, here: &[VolumeId], failed: usize, trust: Trust) -> Result<()> {
+    let missing: Vec<_> = begin.volumes.iter().filter(|(id, _)| !here.contains(id)).collect();
+    if missing.len() <= failed || trust.away || trust.salvage {
+        return Ok(());
+    }
+    let labels: Vec<_> = missing.iter().map(|(_, label)| label.as_str()).collect();
+    let labels = labels.join(", ");
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "missing volumes: {labels}. Bring them back, or allow the pool to open without them"
+        ),
+    ))
+}
+
 /// Checks the present volumes against those of the manifest.
 fn check_volumes(
     begin: &Begin,
@@ -357,17 +378,6 @@ fn check_volumes(
                 header.volume
             )));
         }
-    }
-    let missing: Vec<_> = begin.volumes.iter().filter(|(id, _)| !here.contains(id)).collect();
-    if !missing.is_empty() && !trust.away && !trust.salvage {
-        let labels: Vec<_> = missing.iter().map(|(_, label)| label.as_str()).collect();
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "missing volumes: {}. Bring them back, or allow the pool to open without them",
-                labels.join(", ")
-            ),
-        ));
     }
     let copies_here = begin.copies.iter().filter(|&id| here.contains(id)).count();
     let is_enough =

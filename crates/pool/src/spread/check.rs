@@ -119,7 +119,7 @@ impl Spread {
     /// # Errors
     /// As for [`Spread::open`]; volumes may be away. `NotFound` when the volumes are blank.
     pub async fn inspect(members: &[Member]) -> Result<Report> {
-        let trust = Trust { away: true, salvage: false };
+        let trust = Trust { failing: true, away: true, salvage: false };
         match recovery::survey(members, trust).await? {
             Survey::Blank { .. } => {
                 Err(Error::new(ErrorKind::NotFound, "no pool here: the volumes are blank"))

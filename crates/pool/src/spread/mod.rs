@@ -172,11 +172,19 @@ impl Opening {
         self
     }
 
-    /// Opens the pool even if volumes are away: not passed in, or without an answer. By default that is an
-    /// error.
+    /// Opens the pool even if volumes are away: not passed in, or [failing](Self::allow_failing). By default
+    /// that is an error.
     #[must_use]
     pub fn allow_away(mut self) -> Self {
         self.trust.away = true;
+        self.allow_failing()
+    }
+
+    /// Opens the pool without those of the passed volumes that give no answer, or whose header cannot be read.
+    /// By default that is an error. No pool is created while a volume fails: it may hold one.
+    #[must_use]
+    pub fn allow_failing(mut self) -> Self {
+        self.trust.failing = true;
         self
     }
 

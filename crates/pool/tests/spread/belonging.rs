@@ -3,10 +3,13 @@
 use policy::placement::RoundRobin;
 use pool::spread::{Opening, Problem, Spread};
 use pool::{Member, PoolId};
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Rule};
 use volume::mem::{Image, Mem};
 use volume::task::block_on;
 use volume::{ErrorKind, Intent, Volume};
 
+use crate::faults::Rig;
 use crate::rig::{POOL, copies, get, manifests, members, mems, name, open, opening, put, refusal};
 
 /// Volumes with a pool on them that holds `a`.
@@ -105,6 +108,79 @@ fn a_missing_volume_is_named_and_can_be_done_without() {
         assert_eq!(get(&pool, "b").await.unwrap(), b"more");
         assert_eq!(pool.check().await.unwrap().findings, []);
     });
+}
+
+/// Volumes of which some cannot be read: their headers, for one.
+fn unreadable(volumes: &[Mem], which: &[usize], op: Op, kind: ErrorKind) -> Rig {
+    let rig = Rig::new(volumes.to_vec());
+    for at in which {
+        let rule = Rule::new(Effect::Fail(kind)).on(op).named("pool.header");
+        rig.plan.inject(rule.volume(&format!("s{at}")));
+    }
+    rig
+}
+
+fn opening_without_failing() -> Opening {
+    opening("round-robin").copies(2).allow_failing()
+}
+
+#[test]
+fn a_volume_whose_header_cannot_be_read_can_be_done_without() {
+    for kind in [ErrorKind::Io, ErrorKind::Unavailable, ErrorKind::TimedOut] {
+        for (at, op) in (0..3).flat_map(|at| [(at, Op::Open), (at, Op::Read)]) {
+            let volumes = mems(3);
+            block_on(async {
+                let pool = Spread::open(members(&volumes), opening("round-robin").copies(2));
+                put(&pool.await.unwrap(), "a", b"bytes").await.unwrap();
+                let rig = unreadable(&volumes, &[at], op, kind);
+                assert_eq!(refusal(rig.open().await).0, kind, "nobody allowed that");
+                let pool = Spread::open(members(&rig.faults), opening_without_failing());
+                let pool = pool.await.unwrap_or_else(|e| panic!("{kind:?} of s{at}: {e}"));
+                assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
+                put(&pool, "b", b"more").await.unwrap();
+                drop(pool);
+                let pool = open(&volumes).await.unwrap();
+                assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
+                assert_eq!(get(&pool, "b").await.unwrap(), b"more");
+            });
+        }
+    }
+}
+
+#[test]
+fn no_pool_is_created_while_a_header_cannot_be_read() {
+    let volumes = pool_of(3);
+    let blank = |at: usize| Mem::new(&format!("s{at}"));
+    for (op, kind) in [(Op::Open, ErrorKind::Io), (Op::Read, ErrorKind::Unavailable)] {
+        for which in [&[0][..], &[1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+            // Beside the unreadable volumes are blank ones: those of the pool are about to be replaced, say.
+            let beside =
+                |at: usize| if which.contains(&at) { volumes[at].clone() } else { blank(at) };
+            let beside: Vec<_> = (0..3).map(beside).collect();
+            let before = images(&beside);
+            let rig = unreadable(&beside, which, op, kind);
+            let opened = Spread::open(members(&rig.faults), opening_without_failing());
+            let (_, message) = refusal(block_on(opened));
+            let words = if which.len() < 3 { "is blank while others" } else { "s2" };
+            assert!(message.contains(words), "{message}");
+            let formatted = block_on(Spread::format(&members(&rig.faults), PoolId(1)));
+            assert_eq!(formatted.unwrap_err().kind(), kind);
+            assert!(images(&beside) == before, "{which:?}: a refused volume was touched");
+        }
+    }
+}
+
+#[test]
+fn a_failing_volume_does_not_stand_for_those_that_were_left_out() {
+    let volumes = pool_of(6);
+    let rig = unreadable(&volumes, &[4], Op::Read, ErrorKind::Io);
+    let opened = Spread::open(members(&rig.faults[..5]), opening_without_failing());
+    let words = ["missing volumes: s4, s5"];
+    assert_says(refusal(block_on(opened)), ErrorKind::Unavailable, &words);
+    assert_eq!(
+        block_on(Spread::open(members(&rig.faults), opening_without_failing())).unwrap().id(),
+        POOL
+    );
 }
 
 #[test]
