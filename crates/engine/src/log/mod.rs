@@ -76,7 +76,8 @@ pub use self::scrub::Scrubbed;
 use self::sealing::Sealing;
 use self::state::LogState;
 
-/// No file is made smaller than this to fit a volume: to begin one costs a disk two seeks.
+/// No file is made smaller than this so that it is dead before its room is needed: to begin one costs a disk two seeks.
+/// Where so many files of this size do not fit on a volume, they are smaller.
 const FILE_MIN: u64 = 4 * MIB;
 /// But with room set aside a file is at most this part of the volume, 1/32, since the reserve holds a file; on a small
 /// volume, files are then smaller.
@@ -107,7 +108,7 @@ pub struct Options {
     /// volume. More write in parallel, and have more files open.
     pub partitions: u16,
     /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less, but keep more room
-    /// unused. Where that is more than `live` leaves, [`Rule::DeathTime`] seals them earlier, down to 4 MiB
+    /// unused. Where that is more than `live` leaves, [`Rule::DeathTime`] seals them earlier, down to 64 KiB
     /// ([`Figures::file_bytes`]).
     pub file_bytes: u64,
     /// When a change is answered; default `Always`.
@@ -194,8 +195,13 @@ impl Options {
         let mut limits = PutLimits::new(reserve);
         (limits.low, limits.delay_max) = (self.delay_from, self.delay_max);
         limits.exponent = self.delay_exponent;
-        limits.set_aside = self.set_aside.min(capacity / SET_ASIDE_SHARE);
+        limits.set_aside = self.set_aside_of(capacity);
         limits
+    }
+
+    /// Bytes set aside on a volume of this capacity.
+    fn set_aside_of(&self, capacity: u64) -> u64 {
+        self.set_aside.min(capacity / SET_ASIDE_SHARE)
     }
 
     /// Whether a new store can run indefinitely on a volume of `capacity` bytes.
@@ -221,6 +227,7 @@ impl Options {
             return self.file_bytes;
         }
         let most = if self.set_aside > 0 { capacity / FILE_SHARE } else { u64::MAX };
+        let set_aside = self.set_aside_of(capacity) as f64;
         let capacity = capacity as f64;
         // Of each group and partition the oldest file is half dead on average; with one group all of it may be dead.
         // Puts leave room for one more file, and for closing files.
@@ -229,9 +236,10 @@ impl Options {
         let reserve = 1.0 + open / 64.0;
         let waited = capacity * (self.delay_from - self.live) / (dead + self.delay_from * reserve);
         // A margin for rounding.
-        let feasible = 0.99 * capacity * (1.0 - self.live) / (open * (1.0 + 1.0 / 64.0));
-        let fits = (waited.min(feasible) as u64).max(FILE_MIN).min(most.max(64 << 10));
-        self.file_bytes.min(fits)
+        let spare = 0.99 * capacity * (1.0 - self.live) - set_aside;
+        let feasible = spare / (open * (1.0 + 1.0 / 64.0));
+        let fits = (waited as u64).max(FILE_MIN).min(feasible as u64).min(most);
+        self.file_bytes.min(fits.max(64 << 10))
     }
 
     fn check(&self) -> Result<()> {

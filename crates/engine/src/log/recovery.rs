@@ -125,6 +125,30 @@ impl Store {
             }
         };
         check_members(&members, &slots, id, known)?;
+        // A store that does not fit leaves nothing behind.
+        let file_bytes_set = options.file_bytes;
+        let mut spaces = Vec::new();
+        for (at, member) in members.iter().enumerate() {
+            let space = member.volume.space().await?;
+            let capacity = options.quota.min(space.total);
+            let partitions = partitions_of(options.partitions, at, members.len()).into();
+            options.file_bytes = options.file_bytes_for(capacity, partitions);
+            spaces.push((space, partitions));
+        }
+        if options.file_bytes < file_bytes_set {
+            let (set, used) = (Size(file_bytes_set), Size(options.file_bytes));
+            tracing::info!(store = %options.name, "files are sealed at {used}, not {set}, because the volumes are small");
+        }
+        for (member, (space, partitions)) in members.iter().zip(&spaces) {
+            let capacity = options.quota.min(space.total);
+            if let Err(error) = options.check_room(&member.label, capacity, *partitions) {
+                // An existing store is opened, whatever the room.
+                if known.is_none() {
+                    return Err(error);
+                }
+                tracing::warn!(%error, "the log store may take no more writes when it is full");
+            }
+        }
         // A new volume gets its own object before the others count it.
         let new: Vec<_> = slots.iter().map(|own| own.slot.is_none()).collect();
         let lease = Lease {
@@ -155,31 +179,10 @@ impl Store {
                 own: Mutex::new(own),
             });
         }
-        let file_bytes_set = options.file_bytes;
-        let mut spaces = Vec::new();
-        for (at, disk) in disks.iter().enumerate() {
-            let space = disk.volume.space().await?;
-            let capacity = options.quota.min(space.total);
-            let partitions = partitions_of(options.partitions, at, disks.len()).into();
-            options.file_bytes = options.file_bytes_for(capacity, partitions);
-            spaces.push((space, partitions));
-        }
-        if options.file_bytes < file_bytes_set {
-            let (set, used) = (Size(file_bytes_set), Size(options.file_bytes));
-            tracing::info!(store = %options.name, "files are sealed at {used}, not {set}, because the volumes are small");
-        }
-        let mut states = Vec::new();
-        for (disk, (space, partitions)) in disks.iter().zip(spaces) {
-            let capacity = options.quota.min(space.total);
-            if let Err(error) = options.check_room(&disk.label, capacity, partitions) {
-                // An existing store is opened, whatever the room.
-                if known.is_none() {
-                    return Err(error);
-                }
-                tracing::warn!(%error, "the log store may take no more writes when it is full");
-            }
-            states.push(member_state(&options, disk, space, partitions));
-        }
+        let states = disks.iter().zip(spaces);
+        let states = states
+            .map(|(disk, (space, partitions))| member_state(&options, disk, space, partitions))
+            .collect();
         let syncs = Heartbeat::new("syncing the log store", ROUND_MAX, &clock);
         let inner = Inner {
             id,

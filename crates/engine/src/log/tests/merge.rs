@@ -174,6 +174,11 @@ fn more_partitions_than_fit_are_refused_at_creation_and_nothing_is_lost() {
         let error = rig.clock.run(opening).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{partitions} partitions, {live} alive");
         assert!(error.to_string().contains("keep less"), "{error}");
+        assert_eq!(
+            rig.clock.run(rig.mems[0].list()).unwrap(),
+            [],
+            "a refused store left something"
+        );
     }
     // An existing store is opened all the same, so that its data stay accessible.
     let mut rig = Rig::new(1);
@@ -206,5 +211,14 @@ fn files_are_no_larger_than_there_is_room_for() {
         // The oldest file of each partition and the live records stay below the fill that delays puts.
         let dead = 8.0 * size as f64 / VOLUME as f64;
         assert!(live + dead < options.delay_from, "{live} alive, {dead} dead");
+    }
+    // With room set aside, as much as a volume has for that, the defaults fit on volumes of every size.
+    for volume in [100, 300, 1024, 3 * 1024, 16 * 1024].map(|mib| mib * MIB) {
+        for partitions in [1, 3, 12] {
+            let mut options = Options::new(partitions);
+            options.set_aside = 512 * MIB;
+            options.file_bytes = options.file_bytes_for(volume, partitions.into());
+            options.check_room("v", volume, partitions.into()).unwrap();
+        }
     }
 }

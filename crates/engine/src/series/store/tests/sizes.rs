@@ -238,3 +238,33 @@ fn a_batch_that_the_log_did_not_take_is_not_taken_for_a_repetition() {
     let written = world.clock.run(store.write(one("a", 1, 1.0), session())).unwrap();
     assert!(written.repeated);
 }
+
+/// The default settings, made for large volumes, work on small ones: files, buffers and the log shrink.
+#[test]
+fn the_defaults_work_on_a_pool_of_small_volumes() {
+    for mib in [100, 300, 1024, 3 * 1024] {
+        for volumes in [1, 3, 12] {
+            let mut world = World::new();
+            world.options = Options::new(volumes);
+            let mems = (0..volumes).map(|n| {
+                let bytes = mib * (1 << 20) / u64::from(volumes);
+                Mem::with_capacity(&format!("v{n}"), bytes)
+            });
+            let members = mems.map(|mem| Member::new(mem.label(), mem.clone())).collect();
+            let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(5));
+            let pool = world.clock.run(Spread::open(members, opening)).unwrap();
+            let open = || {
+                let members = vec![("pool".to_string(), Arc::new(pool.clone()) as Arc<dyn Volume>)];
+                let opening =
+                    Store::open(members, world.options.clone(), world.clock.clone(), Some(ID));
+                world.clock.run(opening).unwrap_or_else(|e| panic!("{mib} MiB, {volumes}: {e}")).0
+            };
+            let store = open();
+            world.clock.run(store.create_database(database(None))).unwrap();
+            world.clock.run(store.write(sparse(1000), None)).unwrap();
+            world.clock.run(store.close()).unwrap();
+            drop(store);
+            assert_eq!(count(&world, &open()), 1000);
+        }
+    }
+}
