@@ -9,6 +9,9 @@ use crate::spread::ScrubPass;
 /// The first line: the format.
 const FORMAT: &str = "plimsoll scrub 1";
 
+/// No object number, byte or second of a pass is beyond this: a larger one is damage, and adding to it would overflow.
+const COUNT_MAX: u64 = 1 << 62;
+
 /// The current pass of a pool, without its findings. A hint: without it the scrub of a pool begins anew.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Position {
@@ -63,7 +66,7 @@ impl Position {
             return None;
         };
         let at = ScrubPass { next, end, objects, done, of };
-        let number = number.parse().ok()?;
+        let number = count(number)?;
         let findings = Vec::new();
         let pass = Pass {
             number,
@@ -83,15 +86,20 @@ impl Position {
 
 fn numbers<const N: usize>(line: &str, name: &str) -> Option<[u64; N]> {
     let words = line.strip_prefix(name)?.split(' ');
-    let numbers: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let numbers: Vec<u64> = words.map(count).collect::<Option<_>>()?;
     numbers.try_into().ok()
+}
+
+/// A number that a pass can count on from.
+fn count(word: &str) -> Option<u64> {
+    word.parse().ok().filter(|number| *number <= COUNT_MAX)
 }
 
 /// A number of seconds, or `-`; `None` if it is neither.
 fn time(word: &str) -> Option<Option<Duration>> {
     match word {
         "-" => Some(None),
-        word => word.parse().ok().map(|seconds| Some(Duration::from_secs(seconds))),
+        word => count(word).map(|seconds| Some(Duration::from_secs(seconds))),
     }
 }
 
@@ -114,8 +122,17 @@ mod tests {
         for position in [paced, on_demand] {
             let text = position.show();
             assert_eq!(Position::parse(&text), Some(position), "{text}");
-            for wrong in ["", &text[1..], &text.replace(" 17 ", " x "), &format!("{text}more\n")] {
-                assert_eq!(Position::parse(wrong), None, "{wrong}");
+            let too_large = format!(" {} ", u64::MAX);
+            let wrong = [
+                String::new(),
+                text[1..].to_owned(),
+                text.replace(" 17 ", " x "),
+                text.replace(" 17 ", &too_large),
+                text.replace(" 60 ", &too_large),
+                format!("{text}more\n"),
+            ];
+            for wrong in wrong {
+                assert_eq!(Position::parse(&wrong), None, "{wrong}");
             }
         }
     }
