@@ -77,7 +77,7 @@ use self::sealing::Sealing;
 use self::state::LogState;
 
 /// No file is made smaller than this so that it is dead before its room is needed: to begin one costs a disk two seeks.
-/// Where so many files of this size do not fit on a volume, they are smaller.
+/// A store makes smaller files only on a volume that has no room for as many of this size as it keeps open.
 const FILE_MIN: u64 = 4 * MIB;
 /// But with room set aside a file is at most this part of the volume, 1/32, since the reserve holds a file; on a small
 /// volume, files are then smaller.

@@ -133,7 +133,11 @@ fn a_volume_whose_header_cannot_be_read_can_be_done_without() {
                 let pool = Spread::open(members(&volumes), opening("round-robin").copies(2));
                 put(&pool.await.unwrap(), "a", b"bytes").await.unwrap();
                 let rig = unreadable(&volumes, &[at], op, kind);
-                assert_eq!(refusal(rig.open().await).0, kind, "nobody allowed that");
+                assert_eq!(
+                    refusal(rig.open().await).0,
+                    kind,
+                    "the opening allows no failing volume"
+                );
                 let pool = Spread::open(members(&rig.faults), opening_without_failing());
                 let pool = pool.await.unwrap_or_else(|e| panic!("{kind:?} of s{at}: {e}"));
                 assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
