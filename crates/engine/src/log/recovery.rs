@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::merge::{Death, Groups, Merges, Settings};
 use policy::purpose::{Io, Origin, Step};
@@ -21,6 +20,7 @@ use policy::units::Bytes as Size;
 use volume::buf::PAGE;
 use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
+use volume::lock::Mutex as AsyncMutex;
 use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
 
 use super::dirty::Dirty;

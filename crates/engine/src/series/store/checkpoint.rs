@@ -28,8 +28,8 @@ impl Inner {
         // Store the new floor before removing segments: a removed segment that reappeared after a crash would put old
         // points over newer ones.
         self.write_meta(floor).await?;
-        self.forget_segments(upkeep.floor..floor).await;
         upkeep.floor = floor;
+        self.forget_segments(floor).await;
         Ok(())
     }
 

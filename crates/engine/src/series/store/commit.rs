@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use policy::purpose::{Io, Origin, Step};
@@ -21,20 +22,54 @@ const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Writer {
-    open: Option<(u32, Arc<dyn Object>)>,
+    open: Option<OpenSegment>,
     under_way: VecDeque<Chunk>,
     /// Older segments written to since their last sync.
-    unsynced: Vec<Arc<dyn Object>>,
+    unsynced: Vec<OpenSegment>,
     written: u64,
     synced: u64,
     /// The size of each existing segment, in bytes.
     sizes: BTreeMap<u32, u64>,
 }
 
+/// A segment that was written to.
+struct OpenSegment {
+    number: u32,
+    object: Arc<dyn Object>,
+    /// A write to it failed or was interrupted, and may still arrive.
+    is_in_doubt: bool,
+}
+
+impl OpenSegment {
+    /// Makes the segment durable when the writer has left it, and seals it: after a crash, a pool need not compare the
+    /// copies of a sealed object. A segment that cannot be sealed is as good for the store.
+    async fn end(&self) -> Result<()> {
+        if !self.is_in_doubt {
+            match self.object.seal(LOG).await {
+                Ok(()) => return Ok(()),
+                Err(error) => tracing::warn!(segment = self.number, %error,
+                    "a segment of the write-ahead log is not sealed on its volume"),
+            }
+        }
+        self.object.sync(LOG).await.map_err(|error| failed(&error))
+    }
+}
+
 impl Writer {
     /// A writer that has not written yet, with the sizes of existing segments.
     pub(super) fn new(sizes: BTreeMap<u32, u64>) -> Self {
         Self { sizes, ..Self::default() }
+    }
+
+    /// The last segment that has more than `bytes` from its start to the end of the log.
+    pub(super) fn last_before(&self, bytes: u64) -> Option<u32> {
+        let mut newer = 0;
+        let mut sizes = self.sizes.iter().rev();
+        let found = sizes.find(|(_, size)| {
+            newer += **size;
+            newer > bytes
+        });
+        found.map(|(&segment, _)| segment)
     }
 }
 
@@ -80,23 +115,26 @@ impl Inner {
         writer.under_way.append(&mut self.state().queue.chunks);
         while let Some(chunk) = writer.under_way.front() {
             let (segment, offset) = (chunk.segment, chunk.offset);
-            let object = match &writer.open {
-                Some((open, object)) if *open == segment => Arc::clone(object),
-                _ => {
-                    let object = self.segment(segment).await?;
-                    let before = writer.open.replace((segment, Arc::clone(&object)));
-                    writer.unsynced.extend(before.map(|(_, object)| object));
-                    object
-                }
-            };
+            if writer.open.as_ref().is_none_or(|open| open.number != segment) {
+                // Whatever comes of it, there may be an object to remove.
+                writer.sizes.entry(segment).or_default();
+                let object = self.segment(segment).await?;
+                let open = OpenSegment { number: segment, object, is_in_doubt: false };
+                writer.unsynced.extend(writer.open.replace(open));
+            }
+            let open = writer.open.as_mut().expect("it was opened");
             let chunk = writer.under_way.front().expect("it is still there");
-            let written = object.write_at(offset, IoBuf::from(&chunk.bytes[..]), LOG).await;
+            let was_in_doubt = std::mem::replace(&mut open.is_in_doubt, true);
+            let written = open.object.write_at(offset, IoBuf::from(&chunk.bytes[..]), LOG).await;
             written.map_err(|error| failed(&error))?;
+            open.is_in_doubt = was_in_doubt;
             let chunk = writer.under_way.pop_front().expect("it is still there");
             writer.written = chunk.ticket;
             let size = writer.sizes.entry(segment).or_default();
             let end = chunk.offset + chunk.bytes.len() as u64;
-            self.log.count_beside(self.volume_of(segment), end.saturating_sub(*size), 0);
+            let grown = end.saturating_sub(*size);
+            self.log.count_beside(self.volume_of(segment), grown, 0);
+            self.wal_bytes.fetch_add(grown, Ordering::Relaxed);
             *size = end.max(*size);
         }
         *self.refusing.lock() = None;
@@ -106,8 +144,8 @@ impl Inner {
     /// Cuts off what a failed write left in its segment, because a start would read it. If the cut fails, the write is
     /// in doubt, so the error does not say that it was refused.
     async fn cut_back(&self, writer: &mut Writer, error: Error) -> Error {
-        let Some((segment, object)) = &writer.open else { return error };
-        let Some(chunk) = writer.under_way.front().filter(|chunk| chunk.segment == *segment) else {
+        let Some(OpenSegment { number, object, .. }) = &writer.open else { return error };
+        let Some(chunk) = writer.under_way.front().filter(|chunk| chunk.segment == *number) else {
             return error;
         };
         if object.len() <= chunk.offset {
@@ -125,12 +163,12 @@ impl Inner {
 
     async fn sync_written(&self, writer: &mut Writer) -> Result<()> {
         let reached = writer.written;
-        while let Some(object) = writer.unsynced.last() {
-            object.sync(LOG).await.map_err(|error| failed(&error))?;
+        while let Some(left) = writer.unsynced.last() {
+            left.end().await?;
             writer.unsynced.pop();
         }
-        if let Some((_, object)) = &writer.open {
-            object.sync(LOG).await.map_err(|error| failed(&error))?;
+        if let Some(open) = &writer.open {
+            open.object.sync(LOG).await.map_err(|error| failed(&error))?;
         }
         writer.synced = reached;
         Ok(())
@@ -147,7 +185,7 @@ impl Inner {
         let ticket = state.queue.ticket;
         drop(state);
         writer.under_way.clear();
-        writer.unsynced.extend(writer.open.take().map(|(_, object)| object));
+        writer.unsynced.extend(writer.open.take());
         writer.written = ticket;
     }
 
@@ -190,20 +228,23 @@ impl Inner {
         segment as usize % self.log.volumes()
     }
 
-    /// Removes segments that are no longer needed. If a removal fails, the next opening removes the segment.
-    pub(super) async fn forget_segments(&self, segments: std::ops::Range<u32>) {
-        for segment in segments {
+    /// Removes the segments before `floor`. If a removal fails, the next opening removes the segment.
+    pub(super) async fn forget_segments(&self, floor: u32) {
+        loop {
+            let first = self.writer.lock().await.sizes.keys().next().copied();
+            let Some(segment) = first.filter(|&first| first < floor) else { return };
             let position = self.volume_of(segment);
-            match self.log.volume(position).remove(&self.segment_name(segment)).await {
+            let removed = self.log.volume(position).remove(&self.segment_name(segment)).await;
+            let size = self.writer.lock().await.sizes.remove(&segment).unwrap_or(0);
+            // No start reads it, even if it is still there.
+            self.wal_bytes.fetch_sub(size, Ordering::Relaxed);
+            match removed {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     let volume = &self.members[position].0;
                     tracing::warn!(%volume, %error,
                         "a segment of the write-ahead log stays until the next opening");
                 }
-                _ => {
-                    let size = self.writer.lock().await.sizes.remove(&segment);
-                    self.log.count_beside(position, 0, size.unwrap_or(0));
-                }
+                _ => self.log.count_beside(position, 0, size),
             }
         }
     }

@@ -6,7 +6,7 @@
 //! The write-ahead log is synced first: a block uses numbers of sources and fields that the log defines. Writing a
 //! block reads nothing; several blocks of one slot are regrouped later.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,6 +43,21 @@ pub(super) enum Which {
 
 /// The tables of each block, by database, turn and slot. A slot with too many rows takes several turns.
 type Parts = BTreeMap<(u32, u32, Slot), Vec<(u32, Table)>>;
+
+/// Changes of the catalogue that are being stored. They are owed again if that fails, or its future is dropped.
+struct Dirty<'a> {
+    inner: &'a Inner,
+    measurements: BTreeSet<u32>,
+    pages: BTreeSet<u32>,
+}
+
+impl Drop for Dirty<'_> {
+    fn drop(&mut self) {
+        let catalogue = &mut self.inner.state().catalogue;
+        catalogue.dirty_measurements.append(&mut self.measurements);
+        catalogue.dirty_pages.append(&mut self.pages);
+    }
+}
 
 impl Inner {
     /// Writes some buffers as blocks; says whether there were any.
@@ -146,20 +161,18 @@ impl Inner {
     /// Writes the changes of the catalogue. Durable after a sync of the log store.
     pub(super) async fn write_catalogue(&self) -> Result<()> {
         // Changes made meanwhile are dirty again.
-        let (measurements, page_numbers) = {
+        let mut dirty = {
             let catalogue = &mut self.state().catalogue;
-            (
-                std::mem::take(&mut catalogue.dirty_measurements),
-                std::mem::take(&mut catalogue.dirty_pages),
-            )
+            Dirty {
+                inner: self,
+                measurements: std::mem::take(&mut catalogue.dirty_measurements),
+                pages: std::mem::take(&mut catalogue.dirty_pages),
+            }
         };
-        let written = self.write_pages(&measurements, &page_numbers).await;
-        if written.is_err() {
-            let catalogue = &mut self.state().catalogue;
-            catalogue.dirty_measurements.extend(measurements);
-            catalogue.dirty_pages.extend(page_numbers);
-        }
-        written
+        self.write_pages(&dirty.measurements, &dirty.pages).await?;
+        dirty.measurements.clear();
+        dirty.pages.clear();
+        Ok(())
     }
 
     async fn write_pages<'a>(

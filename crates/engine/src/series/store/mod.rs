@@ -61,8 +61,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, MutexGuard};
+use volume::lock::Mutex as AsyncMutex;
 use volume::{Clock, ErrorKind, Volume};
 
 use self::commit::Writer;
@@ -96,7 +96,9 @@ pub struct Options {
     pub source_bytes: u64,
     /// Rows are in a block after this time at the latest; default 1 h.
     pub age: Duration,
-    /// The approximate limit of the write-ahead log, in bytes, which is read after a crash; default 512 MiB.
+    /// The limit of the write-ahead log, in bytes, apart from batches under way; default 128 MiB. A start after a crash
+    /// reads so much. More keeps rows of slow sources longer for larger blocks; beyond half of `buffer_bytes`, a start
+    /// writes blocks.
     pub wal_bytes: u64,
     /// The most series; default 20 million. Each takes memory.
     pub series_max: u64,
@@ -116,7 +118,7 @@ impl Options {
             buffer_bytes: 256 << 20,
             source_bytes: 16 << 10,
             age: Duration::from_secs(3600),
-            wal_bytes: 512 << 20,
+            wal_bytes: 128 << 20,
             series_max: 20_000_000,
             full: 1.0,
             log: log::Options::new(volumes),
@@ -178,6 +180,8 @@ struct Inner {
     members: Vec<(String, Arc<dyn Volume>)>,
     state: Mutex<SeriesState>,
     writer: AsyncMutex<Writer>,
+    /// Bytes of the write-ahead log's segments: what a start after a crash reads.
+    wal_bytes: AtomicU64,
     /// Held by the task that writes blocks.
     upkeep: AsyncMutex<Upkeep>,
     closing: AtomicBool,
@@ -295,6 +299,7 @@ impl Inner {
                 "the batch has {bytes} bytes, and at most {max} are accepted: send smaller batches"
             )));
         }
+        self.wait_for_log().await?;
         // From three quarters of the bound on, writers make room; at the bound they wait for it.
         let mut tries = 0;
         loop {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
+use volume::lock::Mutex as AsyncMutex;
 use volume::{Check, Clock, IoBufMut, Name, Object, Volume};
 
 use super::away::Away;
@@ -17,6 +17,7 @@ use super::key::{self, BlockKey};
 use super::overwritten::Dropped;
 use super::pages::{self, Meta};
 use super::replay::Numbers;
+use super::rounds::SEGMENTS;
 use super::sizes::Sizes;
 use super::state::{Limits, SeriesState};
 use super::tend::Heartbeats;
@@ -112,7 +113,7 @@ impl Store {
         let limits = Limits {
             buffer_bytes: options.buffer_bytes as usize,
             source_bytes: options.source_bytes as usize,
-            segment_bytes: (options.wal_bytes / 8).clamp(4 << 10, 64 << 20),
+            segment_bytes: (options.wal_bytes / SEGMENTS).clamp(4 << 10, 64 << 20),
             series: options.series_max,
             value_bytes: sizes.text(),
         };
@@ -133,6 +134,7 @@ impl Store {
             clock,
             members,
             state: Mutex::new(state),
+            wal_bytes: AtomicU64::new(segment_sizes.values().sum()),
             writer: AsyncMutex::new(Writer::new(segment_sizes)),
             upkeep: AsyncMutex::new(Upkeep::new(floor)),
             closing: AtomicBool::new(false),

@@ -1,5 +1,6 @@
 //! Rounds of upkeep, and the order of their work.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use policy::time::Instant;
@@ -9,6 +10,10 @@ use super::flush::Which;
 use super::upkeep::{Pause, Upkeep};
 use crate::series::{Error, Result};
 
+/// The write-ahead log has about this many segments at its limit.
+pub(super) const SEGMENTS: u64 = 8;
+/// From this share of its limit on, upkeep cuts the write-ahead log.
+const LONG: f64 = 0.75;
 /// From this fullness on, the search for overwritten points runs.
 const SCARCE: f64 = 0.9;
 /// How often expired blocks are deleted; reads ignore them at once.
@@ -37,7 +42,7 @@ impl Inner {
 
     /// Writes blocks where buffers or the log have grown, carries out owed deletes, and truncates the log.
     async fn write_what_waits(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
-        let (has_ready, is_large, oldest, segment, floor, is_owing) = {
+        let (has_ready, is_large, oldest, floor, is_owing) = {
             let mut state = self.state();
             let oldest = state.oldest();
             let floor = state.floor();
@@ -46,7 +51,7 @@ impl Inner {
             let is_owing = !state.owed.is_empty();
             // Taken rows for which there was no room are still to be written.
             let has_ready = state.has_ready() || !state.taken.is_empty();
-            (has_ready, is_large, oldest, state.queue.segment, floor, is_owing)
+            (has_ready, is_large, oldest, floor, is_owing)
         };
         if (is_owing || upkeep.is_meta_owed)
             && upkeep.owed_at.is_none_or(|at| now.since(at) >= OWED_EVERY)
@@ -63,21 +68,20 @@ impl Inner {
                 }
             }
         }
+        // Before full buffers, of which there always are some while users write fast.
+        if self.wal_share() > LONG && self.cut_log(upkeep).await? {
+            return Ok(true);
+        }
         if has_ready {
             return self.write_blocks(upkeep, Which::Ready, None).await;
         }
         if is_large && self.write_blocks(upkeep, Which::Through(u32::MAX), None).await? {
             return Ok(true);
         }
-        let segments = u64::from(segment - upkeep.floor.min(segment));
-        let is_long = segments * self.segment_bytes() > self.options.wal_bytes;
         if let Some((oldest, since)) = oldest
-            && (is_long || now.since(since) >= self.options.age)
+            && now.since(since) >= self.options.age
         {
-            if oldest == segment {
-                self.state().queue.rotate();
-            }
-            return self.write_blocks(upkeep, Which::Through(oldest), None).await;
+            return self.write_through(upkeep, oldest).await;
         }
         if floor > upkeep.floor {
             self.checkpoint(upkeep).await?;
@@ -115,8 +119,52 @@ impl Inner {
         Ok(false)
     }
 
-    pub(super) fn segment_bytes(&self) -> u64 {
-        self.state().limits.segment_bytes
+    /// The length of the write-ahead log as a share of its limit.
+    fn wal_share(&self) -> f64 {
+        self.wal_bytes.load(Ordering::Relaxed) as f64 / self.options.wal_bytes as f64
+    }
+
+    /// Cuts the older half off the write-ahead log, in steps: writes some of its rows as blocks, or removes its segments.
+    /// False if neither can be done, for instance while a delete is owed.
+    async fn cut_log(&self, upkeep: &mut Upkeep) -> Result<bool> {
+        let older = self.writer.lock().await.last_before(self.options.wal_bytes / 2);
+        let Some(older) = older else { return Ok(false) };
+        let (oldest, floor, is_taken) = {
+            let mut state = self.state();
+            let oldest = state.oldest().map(|(segment, _)| segment);
+            (oldest, state.floor(), !state.taken.is_empty())
+        };
+        if is_taken || oldest.is_some_and(|oldest| oldest <= older) {
+            return self.write_through(upkeep, older).await;
+        }
+        if floor > upkeep.floor {
+            self.checkpoint(upkeep).await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Writes some buffers whose oldest row is in this segment of the log, or in an older one.
+    async fn write_through(&self, upkeep: &mut Upkeep, segment: u32) -> Result<bool> {
+        {
+            let queue = &mut self.state().queue;
+            if queue.segment == segment {
+                queue.rotate();
+            }
+        }
+        self.write_blocks(upkeep, Which::Through(segment), None).await
+    }
+
+    /// Waits until the write-ahead log is below its limit, and cuts it. A log that cannot be cut refuses no writes.
+    pub(super) async fn wait_for_log(&self) -> Result<()> {
+        while self.wal_share() >= 1.0 {
+            let mut upkeep = self.upkeep.lock().await;
+            // Another caller may have cut it meanwhile.
+            if self.wal_share() >= 1.0 && !self.cut_log(&mut upkeep).await? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Writes blocks until buffers have room again.

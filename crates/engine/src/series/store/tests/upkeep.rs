@@ -2,9 +2,10 @@
 
 use std::sync::atomic::AtomicU32;
 
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, join, join_all, select};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::layer::trace::{Trace, TraceLog};
 use volume::{Intent, Listed, Name, Object, Space};
 
 use super::overwritten::Search;
@@ -91,6 +92,104 @@ fn syncs_go_on_each_second_while_a_delete_takes_long() {
         world.reboot(seed);
         let store = world.open();
         assert_eq!(times(&world, &store, "b"), [0, 1, 2, 3], "seed {seed}");
+    }
+}
+
+/// Bytes that an opening of the store reads.
+fn bytes_read_by_opening(world: &World) -> u64 {
+    let log = TraceLog::new(100_000);
+    let volume = Trace::new(world.crash.clone(), "v0", &log, &world.clock);
+    drop(open_on(world, Arc::new(volume)));
+    assert_eq!(log.forgotten(), 0);
+    let records = log.records();
+    let reads = records.iter().filter(|record| record.call.op == Op::Read);
+    reads.map(|read| read.call.len).sum()
+}
+
+/// Full buffers once went before the log, and there always are some while users write fast. So the log kept all that was
+/// written: a start after a crash read and compressed it, and took a hundred times as long as one after an orderly end.
+#[test]
+fn a_start_after_a_crash_reads_no_more_than_the_limit_of_the_log() {
+    for is_tended in [false, true] {
+        let mut world = World::new();
+        world.options.buffer_bytes = 256 << 10;
+        let store = world.with_database();
+        let mut written = 0;
+        // Each writes many points of its own source, and a few of sources that nobody else writes.
+        let writer = async |writer: i64| {
+            let mut bytes = 0;
+            for n in 0..60 {
+                let mut batch = Batch::new("db");
+                for point in 0..100 {
+                    let value = Value::Integer(point << 40 | n);
+                    row(&mut batch, &format!("fast{writer}"), "f", n * 100 + point, value);
+                }
+                row(&mut batch, &format!("slow{writer}-{n}"), "f", n, Value::Integer(n));
+                bytes += batch.bytes() as u64;
+                store.write(batch, None).await.unwrap();
+                // Sharing the thread with upkeep.
+                world.clock.sleep(Duration::from_micros(1)).await;
+            }
+            bytes
+        };
+        let writing = async { written = join_all((0..4).map(writer)).await.iter().sum() };
+        match is_tended {
+            false => world.clock.run(writing),
+            true => world.clock.run(tended(&store, writing)),
+        }
+        let limit = world.options.wal_bytes;
+        assert!(written > 5 * limit, "{written} bytes were written");
+        drop(store);
+        world.reboot(1);
+        // A batch of each writer may have been under way when the log reached its limit.
+        let bound = limit + 4 * (written / 240);
+        let after_crash = bytes_read_by_opening(&world);
+        let (store, report) = world.try_open().unwrap();
+        assert!(report.segment_bytes > 0 && report.segment_bytes <= bound, "{report:?}");
+        for writer in 0..4 {
+            assert_eq!(times(&world, &store, &format!("fast{writer}")).len(), 6000);
+            assert_eq!(times(&world, &store, &format!("slow{writer}-59")), [59]);
+        }
+        world.clock.run(store.close()).unwrap();
+        drop(store);
+        let orderly = bytes_read_by_opening(&world);
+        // The log store reads the file that it last wrote.
+        let bound = bound + world.options.log.file_bytes;
+        assert!(after_crash <= orderly + bound, "{after_crash} bytes, and {orderly} otherwise");
+    }
+}
+
+/// Writers cut the log, too, and a client may go away at any moment. Whatever was stored by then, a start finds all
+/// answered points.
+#[test]
+fn a_writer_that_is_dropped_while_it_cuts_the_log_loses_nothing() {
+    for seed in 0..20 {
+        let mut world = World::new();
+        let plan = FaultPlan::new(seed);
+        let store = open_with(&world, &plan);
+        plan.inject(Rule::new(Effect::Slow(MILLIS(1))));
+        let mut answered = Vec::new();
+        for n in 0..400 {
+            let mut batch = Batch::new("db");
+            let text = "x".repeat(400);
+            row(&mut batch, &format!("s{n}"), "f", n, Value::Text(&text));
+            let (write, gone) = (store.write(batch, None), world.clock.sleep(MILLIS(7)));
+            match world.clock.run(select(write, std::pin::pin!(gone))) {
+                Either::Left((done, _)) => {
+                    done.unwrap();
+                    answered.push(n);
+                }
+                Either::Right(_) => {}
+            }
+        }
+        drop(store);
+        world.reboot(seed);
+        let (store, report) = world.try_open().unwrap();
+        assert!(report.damage.is_empty() && report.segment_bytes < 80 << 10, "{report:?}");
+        assert!((100..400).contains(&answered.len()), "{} were answered", answered.len());
+        for n in answered {
+            assert_eq!(times(&world, &store, &format!("s{n}")), [n], "seed {seed}");
+        }
     }
 }
 
