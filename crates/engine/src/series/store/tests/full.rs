@@ -332,8 +332,8 @@ fn where_others_took_the_rest_a_start_succeeds_deletes_work_and_writes_come_back
     machine.pass(&store, Duration::from_secs(2));
     machine.take_the_rest(0);
     machine.pass(&store, Duration::from_secs(1));
-    let refused = machine.write(&store);
-    assert!(matches!(refused, Err(Error::OutOfSpace(_))), "{refused:?}");
+    // Segments of the log that upkeep removes make some room.
+    machine.fill(&store);
     assert!(store.health().writes_refused.is_some());
     store = machine.restart(store, false);
     machine.check(&store, "after a death");
