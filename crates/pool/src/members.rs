@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::RwLock;
 use policy::placement::VolumeId;
-use volume::lock::Mutex as AsyncMutex;
 use volume::{Error, ErrorKind, Result, Space, Volume};
 
 /// A volume handed to a pool.

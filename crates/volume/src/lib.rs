@@ -16,7 +16,6 @@ mod health;
 pub mod heartbeat;
 pub mod io_pool;
 pub mod layer;
-pub mod lock;
 pub mod mem;
 mod name;
 pub mod task;

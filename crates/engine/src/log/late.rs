@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::lock::Mutex;
 use policy::purpose::Io;
-use volume::lock::Mutex;
 use volume::{Check, IoBuf, IoBufMut, Name, Object, Pending, Result, Volume, blocking};
 
 /// The object called `name`, opened by the first call that can.

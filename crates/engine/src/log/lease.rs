@@ -7,8 +7,8 @@
 //! A lease does not keep a second program out: each volume is locked by the program that has it open ([`volume::dir`]).
 
 use futures_util::future::join_all;
+use futures_util::lock::MutexGuard;
 use volume::buf::PAGE;
-use volume::lock::MutexGuard;
 use volume::{Error, ErrorKind, IoBuf, Result};
 
 use super::file::Role;

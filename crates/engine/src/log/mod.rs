@@ -56,6 +56,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, MutexGuard};
 pub use policy::merge::FileId;
 use policy::merge::{Device, PutLimits, Room, Rule, Triggers};
@@ -63,7 +64,6 @@ use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
 use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
-use volume::lock::Mutex as AsyncMutex;
 use volume::{Clock, Error, ErrorKind, IoBuf, Object, Result, Volume};
 
 pub use self::figures::{Counts, Figures, VolumeFigures};

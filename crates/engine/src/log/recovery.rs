@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   own objects ─▶ the store's id, its leases      files with a good hint ─▶ the hint is read
-//!   listing ─▶ files and hints                     files without ─▶ read, synced, given a hint
+//!   listing ─▶ files and hints                     files without ─▶ read, synced; sealed later
 //!                                                  newest record of each key ─▶ index
 //!   new lease, durable on every volume ─▶ open
 //! ```
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::merge::{Death, Groups, Merges, Settings};
 use policy::purpose::{Io, Origin, Step};
@@ -20,15 +21,15 @@ use policy::units::Bytes as Size;
 use volume::buf::PAGE;
 use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
-use volume::lock::Mutex as AsyncMutex;
 use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
 
 use super::dirty::Dirty;
 use super::file::{File, Names, Role};
-use super::format::{self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Slot, StoreId};
+use super::format::{self, Bad, Entries, HEADER_LEN, Kind, Layout, Slot, StoreId};
 use super::index::Place;
 use super::late::Late;
 use super::merge::ROUND_MAX;
+use super::sealing::Sealing;
 use super::state::{Facts, LogState, MemberState, Unread};
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
@@ -72,6 +73,8 @@ struct FoundFile {
     len: u64,
     hint_len: u64,
     sequence_end: u64,
+    /// The records and the bytes of its hint, if it has none and is to be sealed.
+    unsealed: Option<(u32, u64)>,
 }
 
 impl Store {
@@ -306,13 +309,15 @@ impl Inner {
             join_all((0..self.disks.len()).map(|member| self.survey(member, known))).await;
         let mut sequence = known.map_or(1, |slot| slot.sequence_end);
         let mut next_file = known.map_or(1, |slot| slot.file_end);
+        let mut unsealed = BTreeMap::new();
         for found in surveys {
             let (files, part, file_end) = found?;
             report.add(part);
             next_file = next_file.max(file_end);
             for file in files {
                 sequence = sequence.max(file.sequence_end);
-                self.take_up(file);
+                let member = file.member;
+                unsealed.extend(self.take_up(file).map(|file| (file.file.id, (member, file))));
             }
         }
         {
@@ -336,10 +341,18 @@ impl Inner {
         self.open_lease().await?;
         let mut state = self.state();
         let ids: Vec<_> = state.files.keys().copied().collect();
-        for id in ids {
+        for id in ids.into_iter().filter(|id| !unsealed.contains_key(id)) {
             state.seal(id);
         }
         state.release_deletions();
+        drop(state);
+        for (member, file) in unsealed.into_values() {
+            self.disks[member].sealing.lock().push_back(Arc::new(file));
+        }
+        // Users need not wait for that, unless there are many.
+        for member in 0..self.disks.len() {
+            self.seal_many(member).await?;
+        }
         Ok(report)
     }
 
@@ -445,6 +458,7 @@ impl Inner {
                         len,
                         hint_len,
                         sequence_end: 0,
+                        unsealed: None,
                     }));
                 }
                 Ok(_) => {}
@@ -474,7 +488,7 @@ impl Inner {
         Ok(None)
     }
 
-    /// Reads a file without a good hint, and writes one.
+    /// Reads a file without a good hint.
     async fn scan_file(
         &self,
         member: usize,
@@ -519,39 +533,8 @@ impl Inner {
         report.damage.extend(scanned.damage.iter().copied().map(damaged));
         let layout = header.map_or(Layout::ANY, |header| header.layout);
         let is_whole = lost_header.is_none() && scanned.damage.is_empty();
-        // The last process may have ended before it synced the file. Damaged bytes get no checksum.
-        let sealed = match is_whole {
-            true => self.seal_object(member, &*handle.object, OPEN).await,
-            false => self.sync_object(member, &*handle.object, OPEN).await,
-        };
-        match sealed {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                tracing::warn!(file = %handle.what, %error, "the file is not sealed on its volume");
-                self.sync_object(member, &*handle.object, OPEN).await?;
-            }
-            sealed => sealed?,
-        }
-        let hint = HintHeader {
-            covers: scanned.end.max(HEADER_LEN as u32),
-            whole: true,
-            layout,
-            records: scanned.records,
-            death: scanned.death.unwrap_or_default(),
-        };
-        // A hint would hide the damage from the next reader.
-        let mut hint_len = 0;
-        if is_whole && self.find_room_for_hint(member, scanned.entries.len()).await? {
-            match self.write_hint(member, &handle, &hint, &scanned.entries).await {
-                Ok(len) => {
-                    hint_len = len;
-                    self.state().members[member].own += len;
-                }
-                Err(error) => {
-                    tracing::warn!(file = %handle.what, %error,
-                        "the file's hint could not be written: the next start reads the file")
-                }
-            }
-        }
+        // The last process may have ended before it synced the file.
+        self.sync_object(member, &*handle.object, OPEN).await?;
         Ok(Some(FoundFile {
             member,
             handle,
@@ -559,16 +542,19 @@ impl Inner {
             entries: scanned.entries,
             death: scanned.death.unwrap_or_default(),
             len,
-            hint_len,
+            hint_len: 0,
             sequence_end: scanned.sequence_end,
+            // A hint would hide the damage from the next reader, and a seal from scrubs.
+            unsealed: is_whole
+                .then(|| (scanned.records, u64::from(scanned.end).max(HEADER_LEN as u64))),
         }))
     }
 
-    /// Adds the file's entries to the index, where they are the newest of their keys.
-    fn take_up(&self, file: FoundFile) {
+    /// Adds the file's entries to the index, where they are the newest of their keys; gives the file if it is to be sealed.
+    fn take_up(&self, file: FoundFile) -> Option<Sealing> {
         let mut state = self.state();
         let id = file.handle.id;
-        let mut facts = Facts::new(file.member, file.layout, file.handle);
+        let mut facts = Facts::new(file.member, file.layout, Arc::clone(&file.handle));
         (facts.len, facts.hint_len) = (file.len, file.hint_len);
         let mut end = 0;
         for entry in Entries(&file.entries) {
@@ -589,6 +575,8 @@ impl Inner {
         }
         state.sequence = state.sequence.max(end);
         state.files.insert(id, facts);
+        let (records, covers) = file.unsealed?;
+        Some(Sealing::found(file.handle, file.layout, file.entries, records, covers))
     }
 }
 

@@ -45,6 +45,20 @@ pub(super) struct Sealing {
     is_durable: AtomicBool,
 }
 
+impl Sealing {
+    /// Of a whole file that an opening found, read and synced.
+    pub(super) fn found(
+        file: Arc<File>,
+        layout: Layout,
+        entries: Vec<u8>,
+        records: u32,
+        covers: u64,
+    ) -> Self {
+        let is_durable = AtomicBool::new(true);
+        Self { file, layout, entries, records, covers, is_final: true, is_durable }
+    }
+}
+
 impl Inner {
     /// Queues the full open file for sealing, and waits if the queue is long.
     pub(super) async fn seal_open(&self, writer: &Writer, output: &mut Output) -> Result<()> {
@@ -86,7 +100,7 @@ impl Inner {
     }
 
     /// Waits while too many files wait to be sealed, and seals some unless another task does.
-    async fn seal_many(&self, member: usize) -> Result<()> {
+    pub(super) async fn seal_many(&self, member: usize) -> Result<()> {
         let disk = &self.disks[member];
         loop {
             let seen = self.notify.count();

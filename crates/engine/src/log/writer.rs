@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::merge::Death;
 use policy::purpose::Io;
 use volume::buf::PAGE;
-use volume::lock::Mutex as AsyncMutex;
 use volume::{Error, ErrorKind, IoBuf, IoBufMut, Result};
 
 use super::file::File;

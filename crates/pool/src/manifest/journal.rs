@@ -34,10 +34,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
-use volume::lock::Mutex as AsyncMutex;
 use volume::{Error, ErrorKind, Intent, IoBuf, Result};
 
 use self::home::{Copy, EXTENT, Failed, Home, Snapshot, on_each, partition};

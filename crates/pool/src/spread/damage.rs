@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
-use volume::lock::Mutex as AsyncMutex;
 
 use super::Spread;
 use super::inode::{Inode, Replica};

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::{Chunks, Layout, Piece, VolumeId};
 use policy::route;
-use volume::lock::Mutex as AsyncMutex;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
 use super::leaves::NewCopy;

@@ -1,8 +1,9 @@
 //! The checksum of an object's bytes, kept while a process appends to it.
 //!
 //! It costs one pass over the bytes of each append. Who appends may write the last page again before it is synced, so the
-//! last page's bytes are kept apart from the checksum. Every other write below the end, a write beside another, and a
-//! write that fails or is given up end it: then only reading the object back gives its checksum.
+//! last page's bytes are kept apart from the checksum; or leave the rest of that page out, which reads as zeros. Every other
+//! write below the end or behind a gap, a write beside another, and a write that fails or is given up end it: then only
+//! reading the object back gives its checksum.
 
 use volume::buf::PAGE;
 use xxhash_rust::xxh3::Xxh3;
@@ -59,11 +60,20 @@ impl Running {
         kept.is_some()
     }
 
-    /// Adds the bytes written at `offset`; false if there is a gap before them.
+    /// Adds the bytes written at `offset`, and zeros for a gap of less than a page before them; false if the gap is longer.
     fn write(&mut self, offset: u64, data: &[u8]) -> bool {
-        if !self.cut(offset) {
-            return false;
+        let gap = offset.saturating_sub(self.len());
+        if gap < PAGE as u64 {
+            self.append(&[0; PAGE][..gap as usize]);
         }
+        let follows = self.cut(offset);
+        if follows {
+            self.append(data);
+        }
+        follows
+    }
+
+    fn append(&mut self, data: &[u8]) {
         let len = self.tail.len() + data.len();
         // The last byte's page stays apart.
         let fixed = len.saturating_sub(1) / PAGE * PAGE;
@@ -76,7 +86,6 @@ impl Running {
         self.tail.drain(..of_tail);
         self.tail.extend_from_slice(&data[of_data..]);
         self.hashed += fixed as u64;
-        true
     }
 }
 
@@ -124,8 +133,11 @@ mod tests {
 
     /// Writes `len` bytes at `back` bytes before the end of both.
     fn write(running: &mut Running, bytes: &mut Vec<u8>, back: usize, len: usize) -> bool {
-        let at = bytes.len().saturating_sub(back);
-        let data: Vec<u8> = (0..len).map(|i| (at + i + back) as u8).collect();
+        write_at(running, bytes, bytes.len().saturating_sub(back), len)
+    }
+
+    fn write_at(running: &mut Running, bytes: &mut Vec<u8>, at: usize, len: usize) -> bool {
+        let data: Vec<u8> = (0..len).map(|i| (at + i) as u8).collect();
         let follows = running.begin(at as u64) && running.write(at as u64, &data);
         let end = (at + len).max(bytes.len());
         bytes.resize(end, 0);
@@ -170,11 +182,21 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_and_a_write_beside_another_end_it() {
+    fn a_write_behind_a_gap_of_a_page_or_beside_another_ends_it() {
         let mut running = Running::default();
         assert!(running.begin(0) && running.write(0, b"bytes"));
         assert!(running.begin(5));
         assert!(!running.begin(5), "one is under way");
-        assert!(!running.write(6, b"behind a gap"));
+        assert!(!running.write(5 + PAGE as u64, b"behind a gap"));
+    }
+
+    /// The log store begins a page of its own after each sync.
+    #[test]
+    fn the_rest_of_a_page_that_is_left_out_is_zeros() {
+        let (mut running, mut bytes) = (Running::default(), Vec::new());
+        for (at, len) in [(0, 1), (PAGE, 3 * PAGE - 1), (4 * PAGE, 7), (5 * PAGE, PAGE)] {
+            assert!(write_at(&mut running, &mut bytes, at, len));
+            assert_eq!(running.whole().checksum, xxh3_64(&bytes));
+        }
     }
 }

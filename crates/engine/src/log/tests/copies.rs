@@ -3,6 +3,8 @@
 use ::pool::PoolId;
 use ::pool::spread::{Damage, Opening, Spread};
 use policy::placement::RoundRobin;
+use volume::layer::call::Op;
+use volume::layer::trace::TraceLog;
 
 use super::*;
 
@@ -160,6 +162,7 @@ fn a_scan_asks_the_other_copy_before_it_calls_a_record_damaged() {
                 assert_eq!((report.scanned, report.damage.len()), (1, 0), "{context}: {report:?}");
                 assert_eq!(report.torn, Vec::<String>::new(), "{context}");
                 copies.assert_all_reads(&store, &context);
+                copies.rig.tend(&store);
             }
         }
     }
@@ -197,5 +200,83 @@ fn the_lease_is_read_from_the_good_copy() {
             assert_eq!(copies.pool.damage(), ONE_REPAIRED);
             copies.assert_alike("/store", "lease");
         }
+    }
+}
+
+/// After each sync the store begins a page, which once ended the pool's checksum of the file: to seal a full file, the pool
+/// read all of its copies, and after a crash it compared them from their beginnings.
+#[test]
+fn a_file_that_is_synced_while_it_grows_is_sealed_without_reading_it() {
+    let mut rig = Rig::new(1);
+    rig.mems = (0..2).map(|n| Mem::new(&format!("v{n}"))).collect();
+    (rig.options.durability, rig.options.file_bytes) = (Durability::Never, 64 * MIB);
+    let log = TraceLog::new(1_000_000);
+    let members = rig.mems.iter().map(|mem| {
+        let traced = Trace::new(mem.clone(), mem.label(), &log, &rig.clock);
+        ::pool::Member::new(mem.label(), traced)
+    });
+    let opening = Opening::new(RoundRobin::default()).copies(2).create_if_missing(PoolId(5));
+    let pool = rig.clock.run(Spread::open(members.collect(), opening)).unwrap();
+    let open = |pool| {
+        let members = vec![Member::new("pool", pool)];
+        let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
+        rig.clock.run(opening).unwrap()
+    };
+    let (store, _) = open(pool.clone());
+    // 12 MB in one file, synced after each 120 kB.
+    for n in 0..1200u64 {
+        rig.put(&store, &n.to_be_bytes(), &value(n, 10_001));
+        if n % 12 == 0 {
+            rig.clock.run(store.sync()).unwrap();
+        }
+    }
+    let bytes_read = || -> u64 {
+        let records = log.records();
+        let reads = records.iter().filter(|record| record.call.op == Op::Read);
+        reads.map(|read| read.call.len).sum()
+    };
+    let before = bytes_read();
+    rig.clock.run(store.close()).unwrap();
+    assert_eq!(bytes_read() - before, 0, "sealing a file read it");
+    assert_eq!(log.forgotten(), 0);
+}
+
+/// A start waited for the seals of the files that the last process had open, for which the pool reads all copies.
+#[test]
+fn a_start_after_a_crash_reads_each_open_file_once_and_the_end_of_its_copies() {
+    let mut rig = Rig::new(1);
+    rig.mems = (0..2).map(|n| Mem::new(&format!("v{n}"))).collect();
+    (rig.options.durability, rig.options.file_bytes) = (Durability::Never, 64 * MIB);
+    let store = {
+        let members = vec![Member::new("pool", open_pool(&rig))];
+        let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
+        rig.clock.run(opening).unwrap().0
+    };
+    for n in 0..1200u64 {
+        rig.put(&store, &n.to_be_bytes(), &value(n, 10_001));
+        if n % 12 == 0 {
+            rig.clock.run(store.sync()).unwrap();
+        }
+    }
+    drop(store);
+    let log = TraceLog::new(1_000_000);
+    let members = rig.mems.iter().map(|mem| {
+        let traced = Trace::new(mem.clone(), mem.label(), &log, &rig.clock);
+        ::pool::Member::new(mem.label(), traced)
+    });
+    let pool = rig
+        .clock
+        .run(Spread::open(members.collect(), Opening::new(RoundRobin::default()).copies(2)));
+    let members = vec![Member::new("pool", pool.unwrap())];
+    let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
+    let (store, report) = rig.clock.run(opening).unwrap();
+    assert_eq!((report.scanned, report.damage.len()), (1, 0));
+    let records = log.records();
+    let reads = records.iter().filter(|record| record.call.op == Op::Read);
+    let read = reads.map(|read| read.call.len).sum::<u64>();
+    // The pool records a checksum for each 4 MiB, and compares what follows; besides, the manifest and headers are read.
+    assert!((12_000_000..12_000_000 + 2 * 5 * MIB).contains(&read), "{read} bytes were read");
+    for n in 0..1200u64 {
+        assert_eq!(rig.get(&store, &n.to_be_bytes()), Some(value(n, 10_001)));
     }
 }

@@ -195,6 +195,7 @@ fn a_damaged_hint_is_made_anew() {
         let (store, report) = rig.open();
         assert_eq!((report.scanned, report.damage.len()), (1, 0), "byte {offset}");
         assert_eq!(readable(&rig, &store), (model.clone(), 0));
+        rig.tend(&store);
         drop(store);
         assert_eq!(rig.open().1.scanned, 0, "byte {offset}: it is there again");
     }

@@ -96,6 +96,7 @@ fn without_hints_files_are_read_and_get_them() {
     let (store, report) = rig.open();
     assert_eq!((report.scanned, report.files, report.damage.len()), (files, files, 0));
     assert_eq!(rig.all(&store), before);
+    rig.tend(&store);
     drop(store);
     let (store, report) = rig.open();
     assert_eq!(report.scanned, 0, "they have hints now");

@@ -62,7 +62,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use volume::lock::Mutex as AsyncMutex;
+use tokio::sync::Mutex as AsyncMutex;
 use volume::{Clock, ErrorKind, Volume};
 
 use self::commit::Writer;
@@ -308,7 +308,7 @@ impl Inner {
                 break;
             }
             if memory < bound {
-                if let Some(mut upkeep) = self.upkeep.try_lock() {
+                if let Ok(mut upkeep) = self.upkeep.try_lock() {
                     self.make_room(&mut upkeep).await?;
                 }
                 break;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
-use volume::lock::Mutex as AsyncMutex;
+use tokio::sync::Mutex as AsyncMutex;
 use volume::{Check, Clock, IoBufMut, Name, Object, Volume};
 
 use super::away::Away;
