@@ -1,6 +1,6 @@
 //! Background work: what it must not delay, and what must not delay it.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::{Either, join, join_all, select};
 use volume::layer::call::Op;
@@ -157,6 +157,36 @@ fn a_start_after_a_crash_reads_no_more_than_the_limit_of_the_log() {
         let bound = bound + world.options.log.file_bytes;
         assert!(after_crash <= orderly + bound, "{after_crash} bytes, and {orderly} otherwise");
     }
+}
+
+/// With a lock that wakes any waiter, one of four busy writers once waited for a minute.
+#[test]
+fn no_writer_waits_while_the_others_go_on() {
+    let mut world = World::new();
+    world.options.buffer_bytes = 64 << 10;
+    drop(world.with_database());
+    let plan = FaultPlan::new(0);
+    let store = open_with(&world, &plan);
+    plan.inject(Rule::new(Effect::Slow(MILLIS(1))));
+    let done = [const { AtomicU32::new(0) }; 4];
+    let writer = async |writer: usize| {
+        let mut ahead = 0;
+        for n in 0..100 {
+            let mut batch = Batch::new("db");
+            for point in 0..100 {
+                let value = Value::Integer(point << 40 | n);
+                row(&mut batch, &format!("s{writer}"), "f", n * 100 + point, value);
+            }
+            store.write(batch, None).await.unwrap();
+            let mine = done[writer].fetch_add(1, Ordering::Relaxed) + 1;
+            let least = done.iter().map(|done| done.load(Ordering::Relaxed)).min();
+            ahead = ahead.max(mine - least.unwrap_or(mine));
+        }
+        ahead
+    };
+    let mut ahead = Vec::new();
+    world.clock.run(tended(&store, async { ahead = join_all((0..4).map(writer)).await }));
+    assert!(ahead.iter().all(|&ahead| ahead <= 4), "batches ahead of the slowest: {ahead:?}");
 }
 
 /// Writers cut the log, too, and a client may go away at any moment. Whatever was stored by then, a start finds all
