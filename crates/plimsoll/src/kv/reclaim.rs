@@ -56,10 +56,7 @@ impl Reclaim {
                             return;
                         }
                         // Compactions take any time. RocksDB's own show in its statistics.
-                        let done = beating.long(|| match steps.look(&reclaimed, &stopped) {
-                            true => Ok(()),
-                            false => reclaimed.reclaim(&mut owed, &stopped),
-                        });
+                        let done = beating.long(|| reclaimed.look(&mut steps, &mut owed, &stopped));
                         beating.record(&done);
                     }
                 });
@@ -92,6 +89,23 @@ pub(super) struct Owed {
 }
 
 impl Inner {
+    /// Takes steps where they are needed, and reclaims room, until `stop` is set.
+    ///
+    /// # Errors
+    /// Why a flush or a compaction failed.
+    pub(super) fn look(
+        &self,
+        steps: &mut Steps,
+        owed: &mut Owed,
+        stop: &ThreadStop,
+    ) -> Result<(), String> {
+        if !steps.look(self, stop) {
+            return self.reclaim(owed, stop);
+        }
+        // No step fits. A flush of deletes takes little room, and frees the log that holds them.
+        self.flush_deletes().map(|_| ())
+    }
+
     /// Reclaims room where it is scarce and deletes take it, until `stop` is set.
     ///
     /// # Errors
@@ -105,15 +119,7 @@ impl Inner {
             // A flush would only make the first level longer. If the compaction fails, steps follow.
             return Ok(());
         }
-        if self.flush_is_worth_it() {
-            let deleted = self.room().take_deleted();
-            if let Err(error) = self.flush_all() {
-                self.room().return_deleted(deleted);
-                let why = format!("memtables with deletes could not be flushed: {error}");
-                tracing::warn!("{why}");
-                return Err(why);
-            }
-            self.look_at_room();
+        if self.flush_deletes()? {
             owed.not_before = None;
             return Ok(());
         }
@@ -146,6 +152,22 @@ impl Inner {
             owed.not_before = Some(self.clock().now() + AGAIN_AFTER);
         }
         Ok(())
+    }
+
+    /// Flushes the memtables if their deletes are worth it; gives whether they were.
+    fn flush_deletes(&self) -> Result<bool, String> {
+        if !self.flush_is_worth_it() {
+            return Ok(false);
+        }
+        let deleted = self.room().take_deleted();
+        if let Err(error) = self.flush_all() {
+            self.room().return_deleted(deleted);
+            let why = format!("memtables with deletes could not be flushed: {error}");
+            tracing::warn!("{why}");
+            return Err(why);
+        }
+        self.look_at_room();
+        Ok(true)
     }
 
     /// Whether the deletes in memtables free at least as much as a flush of these writes.

@@ -16,7 +16,8 @@ use volume::{Intent, Io, IoBuf, Name, Volume as _};
 
 use super::*;
 use crate::kv::reclaim::Owed;
-use crate::kv::{Compression, Store};
+use crate::kv::steps::Steps;
+use crate::kv::{Compression, Family, Store};
 use crate::stop::ThreadStop;
 use crate::volumes::Volume;
 
@@ -461,6 +462,27 @@ fn a_store_in_which_not_even_small_steps_fit_takes_deletes_and_ends_in_order() {
     wait_for_room(&store, 10_000, 1);
     overgrown_keys().take(10).for_each(|n| check(&store, n, None));
     overgrown_keys().skip(10).for_each(|n| check(&store, n, Some(0)));
+}
+
+/// Their log and memtables kept their room for as long as no step fitted.
+#[test]
+fn deletes_are_flushed_where_not_even_small_steps_fit() {
+    let rig = Rig::new(1, 1);
+    overgrown(&rig).close().unwrap();
+    let _foreign = foreign(&rig, 3_000_000);
+    let store = rig.open_alone();
+    let stop = ThreadStop::default();
+    let mut steps = Steps::default();
+    // RocksDB's own compaction fails first.
+    while !steps.look(store.inner(), &stop) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    delete(&store, overgrown_keys().take(10));
+    let in_tables =
+        || store.live_files().unwrap().iter().map(|file| file.num_deletions).sum::<u64>();
+    assert_eq!(in_tables(), 0);
+    store.inner().look(&mut steps, &mut Owed::default(), &stop).unwrap();
+    assert_eq!(in_tables(), 10);
 }
 
 #[test]
