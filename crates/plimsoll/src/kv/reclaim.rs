@@ -102,8 +102,19 @@ impl Inner {
         if !steps.look(self, stop) {
             return self.reclaim(owed, stop);
         }
-        // No step fits. A flush of deletes takes little room, and frees the log that holds them.
-        self.flush_deletes().map(|_| ())
+        // No step fits. The flush frees the log with the deletes.
+        if stop.wait(Duration::ZERO) && self.flush_is_safe() {
+            self.flush_deletes()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a flush takes at most half of the room, and its deletes free at least a table. One that finds no room
+    /// makes writes fail. Flushes of few deletes leave many small tables, which would use up the reserve while nothing
+    /// merges them.
+    fn flush_is_safe(&self) -> bool {
+        let room = self.largest_merge().1;
+        room.unflushed <= room.writable / 2 && self.deletes_free() >= self.room().sizes().table
     }
 
     /// Reclaims room where it is scarce and deletes take it, until `stop` is set.
@@ -172,10 +183,15 @@ impl Inner {
 
     /// Whether the deletes in memtables free at least as much as a flush of these writes.
     fn flush_is_worth_it(&self) -> bool {
+        let frees = self.deletes_free();
+        frees > 0 && frees >= self.unflushed()
+    }
+
+    /// About the bytes that the deletes in memtables free once they are compacted.
+    fn deletes_free(&self) -> u64 {
         let mean = self.sum(properties::LIVE_SST_FILES_SIZE)
             / self.sum(properties::ESTIMATE_NUM_KEYS).max(1);
-        let frees = self.room().deleted(mean);
-        frees > 0 && frees >= self.unflushed()
+        self.room().deleted(mean)
     }
 
     /// The compaction that frees the most for what it rewrites, if one is worth it, and its family. Keys are compared

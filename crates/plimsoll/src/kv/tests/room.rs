@@ -17,7 +17,7 @@ use volume::{Intent, Io, IoBuf, Name, Volume as _};
 use super::*;
 use crate::kv::reclaim::Owed;
 use crate::kv::steps::Steps;
-use crate::kv::{Compression, Family, Store};
+use crate::kv::{Compression, Store};
 use crate::stop::ThreadStop;
 use crate::volumes::Volume;
 
@@ -469,7 +469,7 @@ fn a_store_in_which_not_even_small_steps_fit_takes_deletes_and_ends_in_order() {
 fn deletes_are_flushed_where_not_even_small_steps_fit() {
     let rig = Rig::new(1, 1);
     overgrown(&rig).close().unwrap();
-    let _foreign = foreign(&rig, 3_000_000);
+    let foreign = foreign(&rig, 3_000_000);
     let store = rig.open_alone();
     let stop = ThreadStop::default();
     let mut steps = Steps::default();
@@ -477,12 +477,18 @@ fn deletes_are_flushed_where_not_even_small_steps_fit() {
     while !steps.look(store.inner(), &stop) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    delete(&store, overgrown_keys().take(10));
-    let in_tables =
-        || store.live_files().unwrap().iter().map(|file| file.num_deletions).sum::<u64>();
-    assert_eq!(in_tables(), 0);
-    store.inner().look(&mut steps, &mut Owed::default(), &stop).unwrap();
-    assert_eq!(in_tables(), 10);
+    let mut flushed = || {
+        store.inner().look(&mut steps, &mut Owed::default(), &stop).unwrap();
+        store.live_files().unwrap().iter().map(|file| file.num_deletions).sum::<u64>()
+    };
+    delete(&store, overgrown_keys().take(1));
+    assert_eq!(flushed(), 0, "a table for each delete would use up the reserve");
+    delete(&store, overgrown_keys().skip(1).take(9));
+    let (len, free) = (foreign.len(), block_on(rig.volumes[0].space()).unwrap().free);
+    block_on(foreign.set_len(len + free - 1000)).unwrap();
+    assert_eq!(flushed(), 0, "a flush that finds no room makes writes fail");
+    block_on(foreign.set_len(len)).unwrap();
+    assert_eq!(flushed(), 10);
 }
 
 #[test]
