@@ -25,4 +25,10 @@ fn a_volume_whose_header_cannot_be_read_keeps_no_pool_from_starting() {
     let states: Vec<_> = pool.volumes().into_iter().map(|volume| volume.state).collect();
     assert_eq!(states, [VolumeState::Active, VolumeState::Active, VolumeState::Away]);
     assert_eq!(pool.id(), id);
+    // What `/health` shows.
+    let [away] = &pool.devices().away()[..] else { panic!("{:?}", pool.devices().away()) };
+    let said = away.to_string();
+    assert!(said.starts_with("volume v2 is away: v2: read pool.header"), "{said}");
+    let here: Vec<_> = pool.devices().here().iter().map(|d| d.name().to_owned()).collect();
+    assert_eq!(here, ["v0", "v1"]);
 }
