@@ -154,6 +154,28 @@ fn a_full_store_takes_deletes_gets_its_room_back_and_opens() {
 }
 
 #[test]
+fn a_refusal_says_when_inodes_are_missing() {
+    let rig = Rig::new(3, 2);
+    let store = rig.open();
+    rig.volumes.iter().skip(1).for_each(|volume| volume.set_lacks_files(true));
+    store.inner().look_at_room();
+    let refused = loop {
+        if let Err(error) = store.apply(&[Change::Put(key(0), value(0, 0))]) {
+            break error.to_string();
+        }
+    };
+    let words = "full (2 of 3 lack inodes, whatever their free bytes: see `df -i`)";
+    assert!(refused.contains(words), "{refused}");
+    let refusal = store.health().writes_refused.expect("writes are refused");
+    assert!(refusal.contains(words), "{refusal}");
+    rig.volumes.iter().for_each(|volume| volume.set_lacks_files(false));
+    wait_for_room(&store, 0, 0);
+    let end = fill(&store, 1, 0);
+    let refused = store.apply(&[Change::Put(key(end), value(end, 0))]).unwrap_err().to_string();
+    assert!(!refused.contains("inodes"), "{refused}");
+}
+
+#[test]
 fn three_full_volumes_do_as_one() {
     rounds(&Rig::new(3, 1), 2);
 }
