@@ -329,6 +329,12 @@ impl Device {
         }
     }
 
+    /// How long its device may take for a call: see [`Volume::timeout`].
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.limited.limit()
+    }
+
     /// How long its device has not answered, and calls to it fail at once; `None` while it serves.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
