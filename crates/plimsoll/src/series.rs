@@ -12,6 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use engine::health::StoreHealth;
 use engine::log::StoreId;
@@ -228,6 +229,15 @@ impl On {
         u16::try_from(count).unwrap_or(u16::MAX)
     }
 
+    /// How long a volume may take for a call, the slowest one.
+    fn timeout(&self) -> Option<Duration> {
+        let devices = match self {
+            Self::Pool(pool, _) => pool.devices(),
+            Self::Volumes(devices) => devices,
+        };
+        devices.here().iter().map(|device| device.timeout()).max()
+    }
+
     /// What the store sees as volumes, with their names for people. A pool is one: it places the logs of all partitions.
     fn members(&self) -> Vec<(String, Arc<dyn volume::Volume>)> {
         match self {
@@ -263,7 +273,8 @@ impl Builder {
         self
     }
 
-    /// Sets the options of the store. Default: [`Options::new`] for its volumes.
+    /// Sets the options of the store. Default: [`Options::new`] for its volumes. Their `timeout` is that of the volumes,
+    /// whatever is set.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = Some(options);
@@ -306,6 +317,7 @@ impl Builder {
         let mut options = options.unwrap_or_else(|| Options::new(on.volumes()));
         // The pool sets aside what its stores keep.
         options.log.allocates = matches!(on, On::Volumes(_));
+        options.timeout = on.timeout().unwrap_or(options.timeout);
         let members = on.members();
         // Differs from store to store.
         let any = || u128::from(RandomState::new().hash_one(0));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::pool::scrubber::Position;
-use ::pool::spread::{Opening, Spread};
+use ::pool::spread::{LeftOut, Opening, Spread};
 use ::pool::{Member, PoolId};
 use parking_lot::RwLock;
 use policy::budget::Share;
@@ -329,6 +329,12 @@ impl Device {
         }
     }
 
+    /// How long its device may take for a call: see [`Volume::timeout`].
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.limited.limit()
+    }
+
     /// How long its device has not answered, and calls to it fail at once; `None` while it serves.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
@@ -402,7 +408,7 @@ impl Device {
     }
 }
 
-/// The open volumes of a pool, and those that could not be opened. Clones are handles to the same list, which changes
+/// The open volumes of a pool, and those that cannot be used. Clones are handles to the same list, which changes
 /// while the pool is open.
 #[derive(Clone)]
 pub struct Devices(Arc<RwLock<List>>);
@@ -415,12 +421,12 @@ struct List {
     changes: u64,
 }
 
-/// A volume that could not be opened. Displays a message for people.
+/// A volume that could not be opened, or that its pool was opened without. Displays a message for people.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Away {
     /// Its name for people.
     pub name: String,
-    /// Why it could not be opened.
+    /// Why it cannot be used.
     pub why: String,
 }
 
@@ -508,18 +514,32 @@ impl Devices {
         self.0.read().here.iter().map(|device| device.member()).collect()
     }
 
-    /// Opens the pool on them, without those whose header cannot be read now; creates it if all of them are available
-    /// and blank. Blocks for as long as a recovery takes.
+    /// Opens the pool on them, without those whose header cannot be read now or is damaged, which are away from then on;
+    /// creates it if all of them are available and blank. Blocks for as long as a recovery takes.
     ///
     /// # Errors
     /// As [`Spread::open`].
     pub fn open_pool(&self, opening: Opening) -> Result<Spread> {
-        self.open_as(if self.0.read().away.is_empty() {
+        let pool = self.open_as(if self.0.read().away.is_empty() {
             let id = u128::from(any_number()) << 64 | u128::from(any_number());
             opening.allow_failing().create_if_missing(PoolId(id))
         } else {
             opening.allow_away()
-        })
+        })?;
+        for LeftOut { label, why } in pool.left_out() {
+            self.leave_out(label, why.to_string());
+        }
+        Ok(pool)
+    }
+
+    /// Counts a volume as away that the pool does not use, and closes its gate.
+    fn leave_out(&self, name: &str, why: String) {
+        let mut list = self.0.write();
+        if let Some(at) = list.here.iter().position(|device| device.name() == name) {
+            list.here.remove(at).gate.close();
+            list.away.push(Away { name: name.to_owned(), why });
+            list.changes += 1;
+        }
     }
 
     /// Opens the pool on them despite losses: see [`Opening::salvage`].

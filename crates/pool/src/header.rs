@@ -144,8 +144,9 @@ fn choose(first: Slot, second: Slot) -> Result<Found> {
         (Empty | Damaged, Empty) => Ok(Found::Nothing),
         (Damaged | Empty, Damaged) => Err(Error::new(
             ErrorKind::Corrupt,
-            "both slots of its header are damaged: restore `pool.header` from a backup, or leave \
-             the volume out and run `plimsoll check --repair`",
+            "both slots of its header are damaged: restore `pool.header` from a backup, or remove \
+             the volume from the open pool as lost; if the pool does not open without it, leave it \
+             out and run `plimsoll check --repair`",
         )),
     }
 }

@@ -854,6 +854,9 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_resp_errors Error replies
             # TYPE plimsoll_resp_errors counter
             plimsoll_resp_errors_total 0
+            # HELP plimsoll_sample_age_seconds Time since these figures were read, in whole seconds
+            # TYPE plimsoll_sample_age_seconds gauge
+            plimsoll_sample_age_seconds 0
             # EOF
         "##]]
         .assert_eq(&body);

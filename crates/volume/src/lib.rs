@@ -203,10 +203,12 @@ pub struct Listed {
 }
 
 /// Space on a volume, in bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Space {
     /// The capacity.
     pub total: u64,
     /// Bytes that can still be written.
     pub free: u64,
+    /// Whether the file system lacks files (inodes): whatever its free bytes, none are counted in `free`.
+    pub lacks_files: bool,
 }

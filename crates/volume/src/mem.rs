@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -38,7 +38,8 @@ impl Mem {
     /// An empty volume with room for `capacity` bytes.
     #[must_use]
     pub fn with_capacity(label: &str, capacity: u64) -> Self {
-        let room = Room { capacity, used: AtomicU64::new(0) };
+        let (used, lacks_files) = (AtomicU64::new(0), AtomicBool::new(false));
+        let room = Room { capacity, used, lacks_files };
         Self { label: label.into(), objects: Arc::default(), room: Arc::new(room) }
     }
 
@@ -114,6 +115,12 @@ impl Mem {
         change(&mut Arc::make_mut(&mut object.bytes.write())[index(offset)]);
     }
 
+    /// Reports its space as a file system that lacks files (inodes). It takes further objects all the same, as a file
+    /// system does that has a few left.
+    pub fn set_lacks_files(&self, lacks_files: bool) {
+        self.room.lacks_files.store(lacks_files, Ordering::Relaxed);
+    }
+
     /// The volume's label in errors.
     #[must_use]
     pub fn label(&self) -> &str {
@@ -174,7 +181,9 @@ impl Mem {
 
     pub(crate) fn space_now(&self) -> Space {
         let total = self.room.capacity;
-        Space { total, free: total.saturating_sub(self.room.used.load(Ordering::Relaxed)) }
+        let lacks_files = self.room.lacks_files.load(Ordering::Relaxed);
+        let free = total.saturating_sub(self.room.used.load(Ordering::Relaxed));
+        Space { total, free: if lacks_files { 0 } else { free }, lacks_files }
     }
 
     fn not_found(&self, name: &Name) -> Error {
@@ -218,6 +227,7 @@ impl Volume for Mem {
 struct Room {
     capacity: u64,
     used: AtomicU64,
+    lacks_files: AtomicBool,
 }
 
 impl Room {
@@ -401,7 +411,10 @@ mod tests {
         block_on(a.write_at(0, data(60), IO)).unwrap();
         let full = block_on(b.write_at(0, data(41), IO)).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::OutOfSpace);
-        assert_eq!(block_on(mem.space()).unwrap(), Space { total: 100, free: 40 });
+        assert_eq!(
+            block_on(mem.space()).unwrap(),
+            Space { total: 100, free: 40, lacks_files: false }
+        );
         assert_eq!(b.len(), 0);
         block_on(mem.remove(&name("a"))).unwrap();
         assert_eq!(block_on(mem.space()).unwrap().free, 40, "an open object keeps its room");

@@ -176,8 +176,11 @@ mod tests {
         drop(hang);
         let never = clock.now() + Duration::from_secs(3600);
         assert_eq!(probe.answer(&clock, never), Some(Err("woken".into())));
-        probe.ask(|| Ok(Space { total: 7, free: 3 }));
-        assert_eq!(probe.answer(&clock, never), Some(Ok(Space { total: 7, free: 3 })));
+        probe.ask(|| Ok(Space { total: 7, free: 3, lacks_files: false }));
+        assert_eq!(
+            probe.answer(&clock, never),
+            Some(Ok(Space { total: 7, free: 3, lacks_files: false }))
+        );
     }
 
     /// A file system tells its space from memory.

@@ -138,7 +138,8 @@ impl Inner {
         least.ok_or_else(|| {
             self.notify.notify_all();
             let labels: Vec<_> = self.disks.iter().map(|disk| &*disk.label).collect();
-            Error::new(ErrorKind::OutOfSpace, Self::full(&labels.join(", ")))
+            let lack_files = state.members.iter().any(|place| place.space.lacks_files);
+            Error::new(ErrorKind::OutOfSpace, Self::full(&labels.join(", "), lack_files))
         })
     }
 
@@ -205,10 +206,8 @@ impl Inner {
                 }
                 place.counts.refused += 1;
                 place.refused = place.refused.max(len);
-                return Err(Error::new(
-                    ErrorKind::OutOfSpace,
-                    Self::full(&self.disks[member].label),
-                ));
+                let full = Self::full(&self.disks[member].label, place.space.lacks_files);
+                return Err(Error::new(ErrorKind::OutOfSpace, full));
             }
             match place.limits.admit(len, &fill) {
                 Put::Now => {
@@ -224,7 +223,7 @@ impl Inner {
                 Put::Refused { retry_after } => {
                     place.counts.refused += 1;
                     place.refused = place.refused.max(len);
-                    let full = Self::full(&self.disks[member].label);
+                    let full = Self::full(&self.disks[member].label, place.space.lacks_files);
                     let message = format!("{full}, or try again in {} ms", retry_after.as_millis());
                     return Err(Error::new(ErrorKind::OutOfSpace, message));
                 }

@@ -17,7 +17,7 @@ impl Store {
         let refusing: Vec<_> =
             members().filter(|(_, member)| member.is_refusing(state.sequence)).collect();
         let why = |(disk, member): &(&Disk, &MemberState)| {
-            let full = || Inner::full(&disk.label);
+            let full = || Inner::full(&disk.label, member.space.lacks_files);
             member.away.clone().unwrap_or_else(full)
         };
         let all: Vec<_> = refusing.iter().map(why).collect();
@@ -40,10 +40,14 @@ impl Store {
 }
 
 impl Inner {
-    /// The message for a full volume, with the way out.
-    pub(super) fn full(labels: &str) -> String {
+    /// The message for a full volume, which may lack files instead of bytes, with the way out.
+    pub(super) fn full(labels: &str, lacks_files: bool) -> String {
+        let remaining = match lacks_files {
+            true => "inodes (`df -i`), not bytes, are",
+            false => "room is",
+        };
         format!(
-            "volume {labels}: the remaining room is reserved for deletes and merges: delete something, or \
+            "volume {labels}: the remaining {remaining} reserved for deletes and merges: delete something, or \
              give it more room"
         )
     }

@@ -288,7 +288,7 @@ fn member_state(options: &Options, disk: &Disk, space: Space, partitions: u64) -
         limits,
         quota: options.quota,
         own: 0,
-        space: Space { total: space.total, free: space.free + held },
+        space: Space { free: space.free + held, ..space },
         own_then: 0,
         dying: Vec::new(),
         pending_removals: Vec::new(),

@@ -56,10 +56,7 @@ impl Reclaim {
                             return;
                         }
                         // Compactions take any time. RocksDB's own show in its statistics.
-                        let done = beating.long(|| match steps.look(&reclaimed, &stopped) {
-                            true => Ok(()),
-                            false => reclaimed.reclaim(&mut owed, &stopped),
-                        });
+                        let done = beating.long(|| reclaimed.look(&mut steps, &mut owed, &stopped));
                         beating.record(&done);
                     }
                 });
@@ -92,6 +89,34 @@ pub(super) struct Owed {
 }
 
 impl Inner {
+    /// Takes steps where they are needed, and reclaims room, until `stop` is set.
+    ///
+    /// # Errors
+    /// Why a flush or a compaction failed.
+    pub(super) fn look(
+        &self,
+        steps: &mut Steps,
+        owed: &mut Owed,
+        stop: &ThreadStop,
+    ) -> Result<(), String> {
+        if !steps.look(self, stop) {
+            return self.reclaim(owed, stop);
+        }
+        // No step fits. The flush frees the log with the deletes.
+        if stop.wait(Duration::ZERO) && self.flush_is_safe() {
+            self.flush_deletes()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a flush takes at most half of the room, and its deletes free at least a table. One that finds no room
+    /// makes writes fail. Flushes of few deletes leave many small tables, which would use up the reserve while nothing
+    /// merges them.
+    fn flush_is_safe(&self) -> bool {
+        let room = self.largest_merge().1;
+        room.unflushed <= room.writable / 2 && self.deletes_free() >= self.room().sizes().table
+    }
+
     /// Reclaims room where it is scarce and deletes take it, until `stop` is set.
     ///
     /// # Errors
@@ -105,15 +130,7 @@ impl Inner {
             // A flush would only make the first level longer. If the compaction fails, steps follow.
             return Ok(());
         }
-        if self.flush_is_worth_it() {
-            let deleted = self.room().take_deleted();
-            if let Err(error) = self.flush_all() {
-                self.room().return_deleted(deleted);
-                let why = format!("memtables with deletes could not be flushed: {error}");
-                tracing::warn!("{why}");
-                return Err(why);
-            }
-            self.look_at_room();
+        if self.flush_deletes()? {
             owed.not_before = None;
             return Ok(());
         }
@@ -148,12 +165,33 @@ impl Inner {
         Ok(())
     }
 
+    /// Flushes the memtables if their deletes are worth it; gives whether they were.
+    fn flush_deletes(&self) -> Result<bool, String> {
+        if !self.flush_is_worth_it() {
+            return Ok(false);
+        }
+        let deleted = self.room().take_deleted();
+        if let Err(error) = self.flush_all() {
+            self.room().return_deleted(deleted);
+            let why = format!("memtables with deletes could not be flushed: {error}");
+            tracing::warn!("{why}");
+            return Err(why);
+        }
+        self.look_at_room();
+        Ok(true)
+    }
+
     /// Whether the deletes in memtables free at least as much as a flush of these writes.
     fn flush_is_worth_it(&self) -> bool {
+        let frees = self.deletes_free();
+        frees > 0 && frees >= self.unflushed()
+    }
+
+    /// About the bytes that the deletes in memtables free once they are compacted.
+    fn deletes_free(&self) -> u64 {
         let mean = self.sum(properties::LIVE_SST_FILES_SIZE)
             / self.sum(properties::ESTIMATE_NUM_KEYS).max(1);
-        let frees = self.room().deleted(mean);
-        frees > 0 && frees >= self.unflushed()
+        self.room().deleted(mean)
     }
 
     /// The compaction that frees the most for what it rewrites, if one is worth it, and its family. Keys are compared

@@ -77,13 +77,33 @@ struct Looks {
     valve: Valve,
     /// How much users could write at the last look.
     for_users: u64,
+    /// The volumes that lacked files then.
+    lack: FilesLack,
     /// The time of that look.
     at: Option<Instant>,
+}
+
+/// How many of the volumes lack files (inodes), so that they count as full. Displays nothing if none does.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct FilesLack {
+    volumes: usize,
+    of: usize,
+}
+
+impl fmt::Display for FilesLack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { volumes, of } = self;
+        if *volumes == 0 {
+            return Ok(());
+        }
+        write!(f, " ({volumes} of {of} lack inodes, whatever their free bytes: see `df -i`)")
+    }
 }
 
 /// A write refused for lack of room, with the way out.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Refused {
+    lack: FilesLack,
     left: u64,
     reserve: u64,
     bytes: u64,
@@ -91,10 +111,10 @@ pub(super) struct Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { left, reserve, bytes } = self;
+        let Self { lack, left, reserve, bytes } = self;
         write!(
             f,
-            "the volumes are full: {} are left for users beside the {} that deletes and compactions \
+            "the volumes are full{lack}: {} are left for users beside the {} that deletes and compactions \
              need, and this write of {} takes twice its size, in the log and in a table; {WAY_OUT}",
             Bytes(*left),
             Bytes(*reserve),
@@ -179,7 +199,7 @@ impl Room {
                 let mut looks = self.looks.lock();
                 // While writes are refused, one look serves all of them.
                 if !looks.valve.refuses() || looks.at.is_none_or(|at| now.since(at) >= LOOK_EVERY) {
-                    looks.for_users = self.measure(store.unflushed(), store.merge());
+                    (looks.for_users, looks.lack) = self.measure(store.unflushed(), store.merge());
                     looks.at = Some(now);
                     if looks.takes(bytes, waits, &self.sizes) {
                         self.settle(&looks);
@@ -189,8 +209,8 @@ impl Room {
                     self.settle(&looks);
                 }
                 if looks.valve.refuses() || !waits {
-                    let (left, reserve) = (looks.for_users, self.sizes.reserve);
-                    return Err(Refused { left, reserve, bytes });
+                    let Looks { for_users: left, lack, .. } = *looks;
+                    return Err(Refused { lack, left, reserve: self.sizes.reserve, bytes });
                 }
             }
             block_on(store.clock().sleep(LOOK_AGAIN));
@@ -246,7 +266,7 @@ impl Room {
     /// Looks at the free room.
     pub(super) fn look(&self, unflushed: u64, merge: Level0Merge) {
         let mut looks = self.looks.lock();
-        looks.for_users = self.measure(unflushed, merge);
+        (looks.for_users, looks.lack) = self.measure(unflushed, merge);
         let for_users = looks.for_users;
         // Only a write that finds no room in the end closes the valve.
         if looks.valve.refuses() {
@@ -285,22 +305,24 @@ impl Room {
         if !self.refuses.load(Ordering::Relaxed) {
             return None;
         }
-        let Looks { for_users, .. } = *self.looks.lock();
+        let Looks { for_users, lack, .. } = *self.looks.lock();
         let reserve = self.sizes.reserve;
         Some(format!(
-            "the volumes are full: {} are left beside the {} that deletes and compactions need; \
+            "the volumes are full{lack}: {} are left beside the {} that deletes and compactions need; \
              {WAY_OUT}",
             Bytes(for_users),
             Bytes(reserve)
         ))
     }
 
-    fn measure(&self, unflushed: u64, merge: Level0Merge) -> u64 {
-        let there = self.there(unflushed, merge);
+    /// How much users may write, and the volumes that lack files.
+    fn measure(&self, unflushed: u64, merge: Level0Merge) -> (u64, FilesLack) {
+        let pool = block_on(self.pool.room());
+        let there = room::Room { writable: pool.writable, unflushed, merge };
         let reserve = self.sizes.reserve;
         self.pool
             .keep(Kept { reserve, pending: there.needed(&self.sizes).saturating_sub(reserve) });
-        there.for_users(&self.sizes)
+        (there.for_users(&self.sizes), FilesLack { volumes: pool.lack_files, of: pool.volumes })
     }
 
     /// The room now.
@@ -322,7 +344,8 @@ impl Room {
                 tracing::warn!(
                     left = %Bytes(looks.for_users),
                     reserve = %Bytes(self.sizes.reserve),
-                    "the volumes are full: writes are refused until keys are deleted or a volume is added"
+                    "the volumes are full{}: writes are refused until keys are deleted or a volume is added",
+                    looks.lack
                 );
             } else {
                 tracing::info!(left = %Bytes(looks.for_users), "there is room again: writes are taken");

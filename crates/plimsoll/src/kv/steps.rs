@@ -145,7 +145,7 @@ impl Inner {
     }
 
     /// The family with the largest next merge, and the room for it.
-    fn largest_merge(&self) -> (Option<Leveled>, Room) {
+    pub(super) fn largest_merge(&self) -> (Option<Leveled>, Room) {
         let families = self.leveled().into_iter().filter_map(|family| {
             let merge = self.merge_of(&self.rocks().cf_handle(&family.name)?);
             Some((family, merge))

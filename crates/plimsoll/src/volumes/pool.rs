@@ -335,3 +335,6 @@ fn reserve(pool: &Spread, devices: &Devices, clock: &Clock) -> EverySecond {
     let (pool, devices) = (pool.clone(), devices.clone());
     EverySecond::start("keeping the reserve", clock, move || set_aside(&pool, &devices))
 }
+
+#[cfg(test)]
+mod tests;

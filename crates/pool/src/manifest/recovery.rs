@@ -31,12 +31,32 @@ const SALVAGE_GAP: u64 = 1 << 32;
 /// Which defects of a set of volumes to accept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trust {
-    /// Volumes that were passed in may give no answer, or an unreadable header.
+    /// Volumes that were passed in may give no answer, or an unreadable or damaged header.
     pub(crate) failing: bool,
     /// Volumes may be missing from those that were passed in.
     pub(crate) away: bool,
     /// Accept the newest readable manifest, even if a newer one must exist.
     pub(crate) salvage: bool,
+}
+
+impl Trust {
+    /// Whether a volume with this error may be left out. A volume with a damaged header is then as one that is away: the
+    /// others must have enough of the manifest. A salvage needs no such proof, so it takes what its caller decided.
+    fn leaves_out(self, e: &Error) -> bool {
+        let may = e.kind().is_away()
+            || e.kind() == ErrorKind::Io
+            || e.kind() == ErrorKind::Corrupt && !self.salvage;
+        self.failing && may
+    }
+}
+
+/// A volume that was passed in, and that the pool was opened without.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// The label that it was passed in with.
+    pub label: String,
+    /// Why it could not be used.
+    pub why: Error,
 }
 
 /// The result of a survey of volumes.
@@ -54,6 +74,8 @@ pub(crate) enum Survey {
 pub(crate) struct Recovered {
     pub(crate) pool: PoolId,
     pub(crate) members: Members,
+    /// The volumes that were passed in and are of no use now.
+    pub(crate) left_out: Vec<LeftOut>,
     pub(crate) state: State,
     /// The highest number of a manifest seen anywhere.
     pub(crate) generation: u64,
@@ -102,13 +124,16 @@ type Belonging = Visited<Header>;
 /// `Invalid`: a volume that does not belong, by name. `Unavailable`: required volumes are away.
 /// `Corrupt`: a header or the manifest cannot be read. Each message names the remedy.
 pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
-    let (visited, mut failed) = visit(members, trust).await?;
+    let (visited, mut left_out) = visit(members, trust).await?;
     if visited.is_empty() {
         let what = "no volume of the pool is here: bring them back";
-        return Err(failed.pop().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, what)));
+        return Err(match left_out.pop() {
+            Some(LeftOut { label, why }) => within(&label, why),
+            None => Error::new(ErrorKind::Unavailable, what),
+        });
     }
     // A volume that could not be read may hold data, so the others are not made a pool without it.
-    if failed.is_empty() && visited.iter().all(Visited::is_blank) {
+    if left_out.is_empty() && visited.iter().all(Visited::is_blank) {
         let generations = visited.iter().flat_map(|volume| generations(&volume.listing));
         return Ok(Survey::Blank { generation: generations.max().unwrap_or(0) });
     }
@@ -117,9 +142,10 @@ pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
     let state = replay_state(&manifest)?;
     let volumes = without_joining(&manifest.begin, volumes);
     let here: Vec<_> = volumes.iter().map(|volume| volume.header.volume).collect();
-    check_missing(&manifest.begin, &here, failed.len(), trust)?;
+    check_missing(&manifest.begin, &here, left_out.len(), trust)?;
     check_volumes(&manifest.begin, &state, &here, &volumes, trust)?;
-    Ok(Survey::Pool(Box::new(compare(manifest.begin, state, generation, volumes, trust))))
+    let recovered = compare(manifest.begin, state, generation, volumes, trust);
+    Ok(Survey::Pool(Box::new(Recovered { left_out, ..recovered })))
 }
 
 /// The copy of a manifest that may open the pool alone, if any: the only one, or the first of two after a
@@ -135,29 +161,33 @@ pub(crate) fn enough_alone(copies: &[VolumeId], closed: bool) -> Option<VolumeId
     }
 }
 
-/// The volumes as found, and the errors of those that failed, which are of no use now.
-async fn visit(members: &[Member], trust: Trust) -> Result<(Vec<Visited<Found>>, Vec<Error>)> {
-    let (mut visited, mut failed) = (Vec::new(), Vec::new());
-    for found in join_all(members.iter().map(visit_one)).await {
+/// The volumes as found, and those that are of no use now.
+async fn visit(members: &[Member], trust: Trust) -> Result<(Vec<Visited<Found>>, Vec<LeftOut>)> {
+    members.iter().try_for_each(|member| header::check_label(&member.label))?;
+    let (mut visited, mut left_out) = (Vec::new(), Vec::new());
+    let found = join_all(members.iter().map(visit_one)).await;
+    for (Member { label, .. }, found) in members.iter().zip(found) {
         match found {
             Ok(found) => visited.push(found),
-            Err(e) if trust.failing && (e.kind().is_away() || e.kind() == ErrorKind::Io) => {
-                tracing::warn!("the pool opens without a volume: {e}");
-                failed.push(e);
+            Err(why) if trust.leaves_out(&why) => {
+                tracing::warn!("the pool opens without volume {label}: {why}");
+                left_out.push(LeftOut { label: label.clone(), why });
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(within(label, e)),
         }
     }
-    Ok((visited, failed))
+    Ok((visited, left_out))
 }
 
 async fn visit_one(member: &Member) -> Result<Visited<Found>> {
     let Member { label, volume } = member;
-    header::check_label(label)?;
-    let within = |e: Error| e.within(format_args!("volume {label}"));
-    let header = header::read(&**volume).await.map_err(within)?;
-    let listing = volume.list().await.map_err(within)?;
+    let header = header::read(&**volume).await?;
+    let listing = volume.list().await?;
     Ok(Visited { label: label.clone(), volume: Arc::clone(volume), header, listing })
+}
+
+fn within(label: &str, e: Error) -> Error {
+    e.within(format_args!("volume {label}"))
 }
 
 impl Visited<Found> {
@@ -464,7 +494,20 @@ fn compare(
     let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
     let (pool, listings) = (begin.pool, listings.collect());
     let home = if trust.salvage { Vec::new() } else { begin.copies };
-    Recovered { pool, members, state, generation, alone, home, orphans, foreign, listings, unequal }
+    let left_out = Vec::new();
+    Recovered {
+        pool,
+        members,
+        left_out,
+        state,
+        generation,
+        alone,
+        home,
+        orphans,
+        foreign,
+        listings,
+        unequal,
+    }
 }
 
 /// Skips the ids of foreign objects: with an issued id, they would look like orphans.

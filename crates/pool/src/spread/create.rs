@@ -243,7 +243,7 @@ impl Spread {
     pub(super) async fn has_room_to_spare(&self, layout: &Layout, len: u64) -> bool {
         let held = self.held();
         for (part, &volume) in layout.volumes().iter().enumerate() {
-            let Ok(Space { free, total }) = self.space_of(volume).await else { return false };
+            let Ok(Space { free, total, .. }) = self.space_of(volume).await else { return false };
             let held = held.get(&volume).map_or(0, |held| held.bytes);
             let left = free.saturating_sub(layout.chunks().part_len(len, part));
             if left < policy::migrate::reserve(total, held) {
@@ -282,7 +282,7 @@ impl Spread {
                 || taken.contains(&volume)
                 || draining.contains(&volume);
             all.push(match space {
-                Ok(Space { total, free }) if !is_out => Candidate::new(volume, free, total),
+                Ok(Space { total, free, .. }) if !is_out => Candidate::new(volume, free, total),
                 Err(e) if !is_out => {
                     away.push((volume, e));
                     Candidate::away(volume)

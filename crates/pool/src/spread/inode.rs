@@ -434,15 +434,24 @@ impl Inode {
     /// Closes a handle. The last one closes the leaf objects.
     pub(super) fn close_handle(&self) {
         if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Some(len) = self.log_len() {
-                self.set_len(len);
-            }
+            self.keep_len();
             // A handle opened in between opens the leaf objects again.
             let mut open = self.open.lock();
             let leaves = open.copies.iter_mut().flat_map(|copy| &mut copy.leaves);
             let closed: Vec<_> = leaves.filter_map(Option::take).collect();
             drop(open);
             drop(closed);
+        }
+    }
+
+    /// Keeps the length of a log while its leaf objects are closed. One of several copies may be behind: it does not make
+    /// the length less. Nor does this undo a write through a handle that is opened meanwhile.
+    fn keep_len(&self) {
+        let written = self.written_len();
+        if let Some(len) = self.log_len() {
+            let is_alone = self.open.lock().copies.len() == 1;
+            let len = if is_alone { len } else { len.max(written) };
+            let _ = self.len.compare_exchange(written, len, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 

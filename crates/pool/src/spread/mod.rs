@@ -78,6 +78,7 @@ pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
 use crate::manifest::State;
 use crate::manifest::journal::Journal;
+pub use crate::manifest::recovery::LeftOut;
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::members::{Member, MemberSlot, Members};
 
@@ -110,6 +111,8 @@ pub struct Foreign {
 struct Parts {
     /// The volumes of the pool.
     members: Arc<Members>,
+    /// The volumes that were passed in and could not be used.
+    left_out: Vec<LeftOut>,
     /// The manifest: edits in memory, then on volumes.
     journal: Arc<Journal>,
     /// Names and objects, in the manifest and in memory.
@@ -180,8 +183,9 @@ impl Opening {
         self.allow_failing()
     }
 
-    /// Opens the pool without those of the passed volumes that give no answer, or whose header cannot be read.
-    /// By default that is an error. No pool is created while a volume fails: it may hold one.
+    /// Opens the pool without those of the passed volumes that give no answer, or whose header cannot be read or is
+    /// damaged: [`Spread::left_out`] names them, and they are not touched. By default that is an error. No pool is
+    /// created while a volume fails: it may hold one.
     #[must_use]
     pub fn allow_failing(mut self) -> Self {
         self.trust.failing = true;
@@ -225,7 +229,7 @@ impl Spread {
             tracing::error!("{loss}");
         }
         let Recovered { pool, members, state, generation, alone, home, .. } = recovered;
-        let Recovered { orphans, foreign, unequal, .. } = recovered;
+        let Recovered { orphans, foreign, unequal, left_out, .. } = recovered;
         let members = Arc::new(members);
         let meta = by_label(&members, &meta)?;
         let (there, first) = (Arc::clone(&members), meta.clone());
@@ -241,6 +245,7 @@ impl Spread {
             leases: NameLeases::default(),
             tenants: Tenants::default(),
             members,
+            left_out,
             journal,
         };
         let volumes = parts.members.present().into_iter().map(|(slot, _)| slot.id);
@@ -279,6 +284,12 @@ impl Spread {
     #[must_use]
     pub fn id(&self) -> PoolId {
         self.0.journal.pool()
+    }
+
+    /// The volumes that were passed in, and that the pool was opened without: see [`Opening::allow_failing`].
+    #[must_use]
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.0.left_out
     }
 
     /// The foreign objects that were on the volumes when the pool was opened.
@@ -342,6 +353,7 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
     Ok(Recovered {
         pool: id,
         members,
+        left_out: Vec::new(),
         state: State::new(),
         generation,
         alone: None,

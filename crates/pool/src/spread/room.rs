@@ -14,6 +14,8 @@ pub struct Room {
     pub writable: u64,
     /// Volumes that take new objects.
     pub volumes: usize,
+    /// Those of them whose file systems lack files (inodes): they count as full, whatever their free bytes.
+    pub lack_files: usize,
     /// Copies that the pool keeps of each byte.
     pub copies: usize,
 }
@@ -35,6 +37,7 @@ impl Spread {
             total: of(|s| s.total),
             writable: of(|s| s.free).saturating_sub(pool.tenants.kept_by_others(self.1)),
             volumes: open.len(),
+            lack_files: open.iter().filter(|space| space.lacks_files).count(),
             copies: pool.replication.target,
         }
     }
@@ -49,7 +52,9 @@ impl Spread {
                 let what = "no volume of the pool takes new objects: bring one back, or add one";
                 Err(Error::new(ErrorKind::Unavailable, what))
             }
-            Room { total, writable: free, .. } => Ok(Space { total, free }),
+            Room { total, writable: free, lack_files, .. } => {
+                Ok(Space { total, free, lacks_files: lack_files > 0 })
+            }
         }
     }
 }

@@ -151,6 +151,66 @@ fn a_volume_whose_header_cannot_be_read_can_be_done_without() {
     }
 }
 
+/// Damages both slots of the header of a volume.
+fn damage_header(volume: &Mem) {
+    for offset in [20, 4096 + 20] {
+        volume.damage(&name("pool.header"), offset, |byte| *byte ^= 1);
+    }
+}
+
+#[test]
+fn a_volume_whose_header_is_damaged_can_be_done_without_and_is_not_touched() {
+    for at in 0..3 {
+        let volumes = mems(3);
+        block_on(async {
+            let pool = Spread::open(members(&volumes), opening("round-robin").copies(2));
+            let pool = pool.await.unwrap();
+            put(&pool, "a", b"bytes").await.unwrap();
+            drop(pool);
+            damage_header(&volumes[at]);
+            let before = images(&volumes[at..=at]);
+            assert_eq!(refusal(open(&volumes).await).0, ErrorKind::Corrupt);
+            let pool = Spread::open(members(&volumes), opening_without_failing());
+            let pool = pool.await.unwrap_or_else(|e| panic!("s{at}: {e}"));
+            let [left_out] = pool.left_out() else { panic!("{:?}", pool.left_out()) };
+            assert_eq!(left_out.label, format!("s{at}"));
+            assert!(left_out.why.to_string().starts_with("both slots of its header"));
+            assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
+            put(&pool, "b", b"more").await.unwrap();
+            let joins = pool.add_volume(Member::new("new", volumes[at].clone())).await;
+            assert_eq!(joins.unwrap_err().kind(), ErrorKind::Corrupt);
+            pool.close().await.unwrap();
+            assert!(images(&volumes[at..=at]) == before, "s{at} was touched");
+        });
+    }
+}
+
+/// Without the volume there may be a newer manifest on it, and a salvage would not look for it.
+#[test]
+fn a_volume_whose_header_is_damaged_is_refused_where_the_others_are_not_enough() {
+    let volumes = pool_of(3);
+    let before = images(&volumes);
+    for which in [&[0, 1][..], &[1, 2], &[0, 1, 2]] {
+        let damaged = copies(&volumes);
+        which.iter().for_each(|&at| damage_header(&damaged[at]));
+        let images_before = images(&damaged);
+        let opened = Spread::open(members(&damaged), opening_without_failing());
+        let kind = if which.len() < 3 { ErrorKind::Unavailable } else { ErrorKind::Corrupt };
+        assert_eq!(refusal(block_on(opened)).0, kind, "{which:?}");
+        let opened = Spread::open(members(&damaged), opening_without_failing().salvage());
+        assert_eq!(refusal(block_on(opened)).0, ErrorKind::Corrupt, "{which:?}");
+        assert!(images(&damaged) == images_before, "{which:?}: a volume was touched");
+    }
+    // Beside blank volumes no new pool is made.
+    let beside = [Mem::new("s0"), Mem::new("s1"), volumes[2].clone()];
+    damage_header(&beside[2]);
+    let opened = Spread::open(members(&beside), opening_without_failing());
+    let words = ["is blank while others"];
+    assert_says(refusal(block_on(opened)), ErrorKind::Invalid, &words);
+    assert!(images(&beside[..2]).iter().all(|image| image.is_empty()));
+    assert!(images(&volumes[..2]) == before[..2]);
+}
+
 #[test]
 fn no_pool_is_created_while_a_header_cannot_be_read() {
     let volumes = pool_of(3);

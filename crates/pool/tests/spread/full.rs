@@ -203,3 +203,16 @@ fn without_inodes_on_one_of_two_volumes_objects_have_one_copy_for_now() {
         keeps(&rig, pool, 2, b"acknowledged").await;
     });
 }
+
+#[test]
+fn the_room_says_how_many_volumes_lack_inodes() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, 2).await;
+        assert_eq!(pool.room().await.lack_files, 0);
+        rig.mems[1..].iter().for_each(|mem| mem.set_lacks_files(true));
+        let room = pool.room().await;
+        assert_eq!((room.lack_files, room.volumes, room.writable), (2, 3, 0));
+        assert!(pool.space().await.unwrap().lacks_files);
+    });
+}

@@ -135,6 +135,38 @@ fn a_log_keeps_its_bytes_when_no_copy_answers_after_a_crash() {
     }
 }
 
+/// After a crash of the machine one copy has more bytes. This process could not read it when the log was opened, and at the
+/// close the other copy's length became the log's: the next write cut the longer copy to it.
+#[test]
+fn a_copy_that_is_behind_does_not_make_its_log_shorter() {
+    let rig = Rig::new(mems(3));
+    let [behind, longer] = block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        log(&pool).await.1
+    });
+    for more in [behind, longer] {
+        let again = Rig::new(crate::rig::copies(&rig.mems));
+        block_on(async {
+            let mem = &again.mems[usize::from(more.0)];
+            let leaves = mem.list().await.unwrap();
+            let leaf = leaves.iter().find(|leaf| leaf.len == 12).expect("the log's").name.clone();
+            let leaf = mem.open(&leaf).await.unwrap();
+            leaf.write_at(12, IoBuf::from(&b" twice"[..]), IO).await.unwrap();
+            leaf.sync(IO).await.unwrap();
+            let pool = open(&again, &[0, 1, 2]).await.unwrap();
+            fail(&again, more, Effect::Fail(ErrorKind::Busy), Some(Call::Read));
+            drop(pool.open(&name("a.log")).await.unwrap());
+            mend(&again);
+            let log = pool.open(&name("a.log")).await.unwrap();
+            assert_eq!(log.len(), 18, "{more} has more");
+            log.write_at(18, IoBuf::from(&b" more"[..]), IO).await.unwrap();
+            assert_eq!(get(&pool, "a.log").await.unwrap(), b"acknowledged twice more");
+            let report = pool.check().await.unwrap();
+            assert_eq!(report.findings, []);
+        });
+    }
+}
+
 /// Both volumes are dead, but one still accepts a write in memory.
 #[test]
 fn a_copy_goes_only_when_another_is_durable() {

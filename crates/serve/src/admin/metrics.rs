@@ -1,4 +1,4 @@
-//! `/metrics`: the figures of the program as OpenMetrics, read afresh for each scrape.
+//! `/metrics`: the figures of the program as OpenMetrics, read afresh for each scrape that a store does not hold up.
 //!
 //! Each figure is declared once here: its kind, name and help, and how it is read from its subject.
 
@@ -42,6 +42,18 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     let mut out = String::new();
     text::encode(&mut out, &registry).expect("a string takes any text");
     out
+}
+
+/// The text with the time since it was made.
+pub(super) fn with_age(mut text: String, age: Duration) -> String {
+    let end = text.rfind("# EOF").unwrap_or(text.len());
+    text.truncate(end);
+    text.push_str(
+        "# HELP plimsoll_sample_age_seconds Time since these figures were read, in whole seconds\n",
+    );
+    text.push_str("# TYPE plimsoll_sample_age_seconds gauge\n");
+    text.push_str(&format!("plimsoll_sample_age_seconds {}\n# EOF\n", age.as_secs()));
+    text
 }
 
 fn health(page: &mut Page, health: &Health) {

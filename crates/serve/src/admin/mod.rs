@@ -5,7 +5,7 @@
 //! | `GET /health` | 200 while nothing is wrong, 503 and what is wrong otherwise; JSON |
 //! | `GET /health/ready` | 200 while the stores take writes and serve reads, 503 otherwise; for load balancers |
 //! | `GET /health/live` | 200 while the program answers |
-//! | `GET /metrics` | OpenMetrics |
+//! | `GET /metrics` | OpenMetrics, within 2 s: the last figures, with their age, if a store does not answer |
 //! | `GET /figures` | a [`Snapshot`]; JSON |
 //! | `POST /reload` | 200 and what changed, 422 and what is wrong with the settings file; text |
 //! | `GET /volumes` | the volumes of the pool: [`volumes::List`]; JSON |
@@ -28,6 +28,7 @@
 mod error;
 mod health;
 mod metrics;
+mod scraper;
 pub mod scrub;
 pub mod snapshot;
 pub mod volumes;
@@ -47,6 +48,7 @@ use tokio::task::spawn_blocking;
 pub use self::error::{Error, Refused};
 use self::health::Asker;
 pub use self::health::Health;
+use self::scraper::Scraper;
 use self::scrub::{Pass, Scrub};
 pub use self::snapshot::Snapshot;
 use self::volumes::{Changed, List, New, Volume};
@@ -148,6 +150,7 @@ const STOP_GRACE: Duration = Duration::from_secs(60);
 struct Endpoint {
     admin: Admin,
     asker: Arc<Asker>,
+    scraper: Arc<Scraper>,
 }
 
 impl FromRef<Endpoint> for Admin {
@@ -159,6 +162,12 @@ impl FromRef<Endpoint> for Admin {
 impl FromRef<Endpoint> for Arc<Asker> {
     fn from_ref(endpoint: &Endpoint) -> Self {
         Arc::clone(&endpoint.asker)
+    }
+}
+
+impl FromRef<Endpoint> for Arc<Scraper> {
+    fn from_ref(endpoint: &Endpoint) -> Self {
+        Arc::clone(&endpoint.scraper)
     }
 }
 
@@ -178,7 +187,7 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
         .route("/scrub", get(scrub).post(begin_scrub))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
-        .with_state(Endpoint { admin, asker })
+        .with_state(Endpoint { admin, asker, scraper: Arc::new(Scraper::new()) })
 }
 
 async fn refuse_pages(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
@@ -191,10 +200,23 @@ async fn refuse_pages(State(hosts): State<Hosts>, request: Request, next: Next) 
     next.run(request).await
 }
 
-async fn metrics(State(admin): State<Admin>, State(asker): State<Arc<Asker>>) -> Response {
-    let health = asker.ask().await;
-    let text = blocking(move || metrics::text(&admin, &health)).await;
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+async fn metrics(
+    State(admin): State<Admin>,
+    State(asker): State<Arc<Asker>>,
+    State(scraper): State<Arc<Scraper>>,
+) -> Response {
+    let page = scraper.page(async move {
+        let health = asker.ask().await;
+        blocking(move || metrics::text(&admin, &health)).await
+    });
+    match page.await {
+        Some((text, age)) => {
+            let content_type = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+            (content_type, metrics::with_age(text, age)).into_response()
+        }
+        None => (StatusCode::SERVICE_UNAVAILABLE, "the stores do not give their figures\n")
+            .into_response(),
+    }
 }
 
 async fn figures(State(admin): State<Admin>) -> Json<Snapshot> {

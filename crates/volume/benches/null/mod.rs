@@ -28,7 +28,7 @@ impl Volume for Null {
     }
 
     fn space(&self) -> Pending<'_, Space> {
-        ready(Ok(Space { total: 0, free: 0 }))
+        ready(Ok(Space::default()))
     }
 }
 

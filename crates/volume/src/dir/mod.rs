@@ -456,9 +456,9 @@ impl Drop for Claim<'_> {
 fn space_of(stat: &StatVfs) -> Space {
     // File systems that make files while they have bytes report zero files in all.
     let spare = FILES_SPARE.min(stat.f_files / FILES_SHARE);
-    let is_short = stat.f_files > 0 && stat.f_favail <= spare;
-    let free = if is_short { 0 } else { stat.f_bavail * stat.f_frsize };
-    Space { total: stat.f_blocks * stat.f_frsize, free }
+    let lacks_files = stat.f_files > 0 && stat.f_favail <= spare;
+    let free = if lacks_files { 0 } else { stat.f_bavail * stat.f_frsize };
+    Space { total: stat.f_blocks * stat.f_frsize, free, lacks_files }
 }
 
 /// Sets room aside without changing the length, on file systems that can.

@@ -79,6 +79,12 @@ impl Deadline {
         }))
     }
 
+    /// The limit on each call; a listing may take longer.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        self.0.limit
+    }
+
     /// How long the volume has not answered; `None` while it serves.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {

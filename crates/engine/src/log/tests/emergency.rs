@@ -191,3 +191,19 @@ fn a_power_cut_while_only_merges_have_room_costs_nothing() {
         assert_eq!(machine.rig.all(&machine.store), machine.model, "round {round}");
     }
 }
+
+#[test]
+fn a_refusal_says_when_inodes_are_missing() {
+    let rig = Rig::new(1);
+    let members = vec![Member::new("v0", rig.mems[0].clone())];
+    let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
+    let (store, _) = rig.clock.run(opening).unwrap();
+    rig.mems[0].set_lacks_files(true);
+    let (key, value) = (Bytes::from_static(b"key"), value(0, 900).into());
+    let batch = vec![Edit::Put { key, value, lives: None }];
+    rig.clock.run(store.0.look_at_space(0)).unwrap();
+    let refused = rig.clock.run(store.write(batch)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
+    let said = refused.to_string();
+    assert!(said.contains("v0: the remaining inodes (`df -i`), not bytes, are reserved"), "{said}");
+}

@@ -19,6 +19,8 @@ use crate::series::{Error, Result};
 const LOG: Io = Io::new(Origin::UserWrite, Step::Log);
 /// The pause before a failed log is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How much longer than a volume's limit a write may take: a pool goes on with its other volumes then.
+const GRACE: Duration = Duration::from_millis(1500);
 
 #[derive(Default)]
 pub(super) struct Writer {
@@ -82,6 +84,9 @@ impl Inner {
     /// start may find them.
     pub(super) async fn commit(&self, ticket: u64, durable: bool) -> Result<()> {
         let mut writer = self.writer.lock().await;
+        if writer.written < ticket || durable && writer.synced < ticket {
+            self.waits_since.lock().get_or_insert_with(|| self.clock.now());
+        }
         if writer.written < ticket
             && let Err(error) = self.write_queued(&mut writer).await
         {
@@ -107,6 +112,7 @@ impl Inner {
         if counts_durable {
             self.state().settle(writer.synced);
         }
+        *self.waits_since.lock() = None;
         drop(writer);
         self.state().queue.failure(ticket).map_or(Ok(()), Err)
     }
@@ -189,13 +195,30 @@ impl Inner {
         writer.written = ticket;
     }
 
+    /// Why users' writes are not taken now: the log failed, or does not answer.
+    pub(super) fn log_refuses(&self) -> Option<String> {
+        if let Some(why) = &*self.refusing.lock() {
+            return Some(format!("the write-ahead log fails: {why}"));
+        }
+        let waited = self.clock.now().since((*self.waits_since.lock())?);
+        (waited > self.options.timeout + GRACE).then(|| {
+            format!("a write of the write-ahead log has had no answer for {} s", waited.as_secs())
+        })
+    }
+
+    /// Whether a failed write has to be tried again, or one that its caller gave up has to be ended.
+    fn is_log_left(&self) -> bool {
+        self.refusing.lock().is_some()
+            || self.waits_since.lock().is_some() && self.writer.try_lock().is_some()
+    }
+
     /// Retries a failed log until it works: writers may have given up meanwhile.
     pub(super) async fn watch_log(&self) {
         while !self.is_closing() {
             // A log that fails again shows as refused writes.
             self.heartbeats.watch.completed();
             self.clock.sleep(RETRY).await;
-            if self.refusing.lock().is_some() {
+            if self.is_log_left() {
                 let ticket = {
                     let queue = &mut self.state().queue;
                     if !queue.is_untouched() {

@@ -63,6 +63,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Mutex as AsyncMutex;
+use volume::layer::deadline::LIMIT;
 use volume::{Clock, ErrorKind, Volume};
 
 use self::commit::Writer;
@@ -104,6 +105,9 @@ pub struct Options {
     pub series_max: u64,
     /// Deletes the oldest points, of any database, while a volume is filled to this part; default 1, never.
     pub full: f64,
+    /// How long its volumes may take for a call; default [`LIMIT`]. [`Store::health`] says that writes are refused while
+    /// one of the write-ahead log has waited for longer. Less says so sooner, and also of volumes that are only slow.
+    pub timeout: Duration,
     /// The options of the log store for blocks. Name and durability are this store's.
     pub log: log::Options,
 }
@@ -121,6 +125,7 @@ impl Options {
             wal_bytes: 128 << 20,
             series_max: 20_000_000,
             full: 1.0,
+            timeout: LIMIT,
             log: log::Options::new(volumes),
         }
     }
@@ -187,6 +192,8 @@ struct Inner {
     closing: AtomicBool,
     /// Why the write-ahead log failed, until it works again.
     refusing: Mutex<Option<String>>,
+    /// Since when a write or sync of the write-ahead log is under way, also one that its caller gave up.
+    waits_since: Mutex<Option<policy::time::Instant>>,
     counts: Counts,
     opened: policy::time::Instant,
     heartbeats: Heartbeats,

@@ -139,6 +139,7 @@ impl Store {
             upkeep: AsyncMutex::new(Upkeep::new(floor)),
             closing: AtomicBool::new(false),
             refusing: Mutex::default(),
+            waits_since: Mutex::default(),
             counts: Counts::default(),
             opened,
             heartbeats,

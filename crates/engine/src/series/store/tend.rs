@@ -107,9 +107,7 @@ impl Store {
     pub fn health(&self) -> StoreHealth {
         let mut health = self.0.log.health();
         health.tasks.extend(self.0.heartbeats.health());
-        if let Some(why) = &*self.0.refusing.lock() {
-            health.writes_refused = Some(format!("the write-ahead log fails: {why}"));
-        }
+        health.writes_refused = self.0.log_refuses().or(health.writes_refused);
         if self.0.is_closing() {
             health.writes_refused = Some(format!("store {} is closed", self.0.options.name));
         }

@@ -16,6 +16,7 @@ use volume::{Intent, Io, IoBuf, Name, Volume as _};
 
 use super::*;
 use crate::kv::reclaim::Owed;
+use crate::kv::steps::Steps;
 use crate::kv::{Compression, Store};
 use crate::stop::ThreadStop;
 use crate::volumes::Volume;
@@ -150,6 +151,28 @@ fn rounds(rig: &Rig, rounds: u64) {
 #[test]
 fn a_full_store_takes_deletes_gets_its_room_back_and_opens() {
     rounds(&Rig::new(1, 1), 3);
+}
+
+#[test]
+fn a_refusal_says_when_inodes_are_missing() {
+    let rig = Rig::new(3, 2);
+    let store = rig.open();
+    rig.volumes.iter().skip(1).for_each(|volume| volume.set_lacks_files(true));
+    store.inner().look_at_room();
+    let refused = loop {
+        if let Err(error) = store.apply(&[Change::Put(key(0), value(0, 0))]) {
+            break error.to_string();
+        }
+    };
+    let words = "full (2 of 3 lack inodes, whatever their free bytes: see `df -i`)";
+    assert!(refused.contains(words), "{refused}");
+    let refusal = store.health().writes_refused.expect("writes are refused");
+    assert!(refusal.contains(words), "{refusal}");
+    rig.volumes.iter().for_each(|volume| volume.set_lacks_files(false));
+    wait_for_room(&store, 0, 0);
+    let end = fill(&store, 1, 0);
+    let refused = store.apply(&[Change::Put(key(end), value(end, 0))]).unwrap_err().to_string();
+    assert!(!refused.contains("inodes"), "{refused}");
 }
 
 #[test]
@@ -461,6 +484,33 @@ fn a_store_in_which_not_even_small_steps_fit_takes_deletes_and_ends_in_order() {
     wait_for_room(&store, 10_000, 1);
     overgrown_keys().take(10).for_each(|n| check(&store, n, None));
     overgrown_keys().skip(10).for_each(|n| check(&store, n, Some(0)));
+}
+
+/// Their log and memtables kept their room for as long as no step fitted.
+#[test]
+fn deletes_are_flushed_where_not_even_small_steps_fit() {
+    let rig = Rig::new(1, 1);
+    overgrown(&rig).close().unwrap();
+    let foreign = foreign(&rig, 3_000_000);
+    let store = rig.open_alone();
+    let stop = ThreadStop::default();
+    let mut steps = Steps::default();
+    // RocksDB's own compaction fails first.
+    while !steps.look(store.inner(), &stop) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut flushed = || {
+        store.inner().look(&mut steps, &mut Owed::default(), &stop).unwrap();
+        store.live_files().unwrap().iter().map(|file| file.num_deletions).sum::<u64>()
+    };
+    delete(&store, overgrown_keys().take(1));
+    assert_eq!(flushed(), 0, "a table for each delete would use up the reserve");
+    delete(&store, overgrown_keys().skip(1).take(9));
+    let (len, free) = (foreign.len(), block_on(rig.volumes[0].space()).unwrap().free);
+    block_on(foreign.set_len(len + free - 1000)).unwrap();
+    assert_eq!(flushed(), 0, "a flush that finds no room makes writes fail");
+    block_on(foreign.set_len(len)).unwrap();
+    assert_eq!(flushed(), 10);
 }
 
 #[test]

@@ -318,6 +318,49 @@ fn upkeep_that_hangs_is_reported() {
     world.clock.run(tended(&store, watched));
 }
 
+/// Users waited for a write that hung, and health said that writes were taken until it failed.
+#[test]
+fn a_write_that_hangs_counts_as_refused_before_it_ends() {
+    for op in [Op::Write, Op::Sync] {
+        let mut world = World::new();
+        world.options.timeout = Duration::from_secs(5);
+        let plan = FaultPlan::new(1);
+        let store = open_with(&world, &plan);
+        let hangs = Rule::new(Effect::Slow(Duration::from_secs(20))).on(op).calls(0..1);
+        plan.inject(hangs.named("series-wal/*"));
+        let refused = || store.health().writes_refused;
+        let watched = async {
+            let polled = async {
+                world.clock.sleep(Duration::from_secs(5)).await;
+                assert_eq!(refused(), None, "{op:?}: it may be slow");
+                world.clock.sleep(Duration::from_secs(2)).await;
+                let why = refused().expect("users wait");
+                assert_eq!(why, "a write of the write-ahead log has had no answer for 7 s");
+            };
+            join(async { store.write(one("a", 1, 1.0), None).await.unwrap() }, polled).await;
+            assert_eq!(refused(), None, "{op:?}: it has ended");
+        };
+        world.clock.run(tended(&store, watched));
+    }
+}
+
+#[test]
+fn a_write_that_its_caller_gave_up_is_ended_and_counts_no_longer() {
+    let world = World::new();
+    let plan = FaultPlan::new(1);
+    let store = open_with(&world, &plan);
+    let hangs = Rule::new(Effect::Slow(Duration::from_secs(3600))).on(Op::Write).calls(0..1);
+    plan.inject(hangs.named("series-wal/*"));
+    let watched = async {
+        let write = store.write(one("a", 1, 1.0), None);
+        let given_up = world.clock.sleep(Duration::from_millis(100));
+        assert!(matches!(select(write, given_up).await, Either::Right(_)));
+        world.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(store.health().writes_refused, None);
+    };
+    world.clock.run(tended(&store, watched));
+}
+
 #[test]
 fn a_writer_that_waits_for_a_failing_sync_gets_its_error() {
     let world = World::new();
