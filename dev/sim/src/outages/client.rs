@@ -3,15 +3,20 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use policy::intent::{Family, Intent, Kind};
 use policy::purpose::{Io, Origin, Step};
 use pool::Spread;
+use pool::spread::Handle;
 use rand::{Rng, RngExt};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
+use volume::{Check, Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
+use super::expect::{self, Stage, Thing};
+use super::rot::Rot;
 use crate::Sim;
 
 const WRITE: Io = Io::new(Origin::UserWrite, Step::Data);
@@ -21,18 +26,6 @@ const READ: Io = Io::new(Origin::UserRead, Step::Data);
 const REGISTERS: u64 = 3;
 /// Objects longer than an eighth of this are removed.
 const LENGTH_MAX: usize = 40_000;
-
-/// A user's expectation under a name.
-#[derive(Clone, Debug)]
-enum Thing {
-    /// A table that is replaced by a newer one: the version acknowledged, and the newest tried.
-    Register { acked: u64, tried: u64 },
-    /// An object with appends: every byte whose sync was acknowledged. `acked` is `None` if not even its name
-    /// was acknowledged; `going` if a removal was requested and not acknowledged.
-    Appended { acked: Option<Vec<u8>>, going: bool },
-    /// It was removed.
-    Removed,
-}
 
 /// What must be readable.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -49,6 +42,7 @@ pub(super) enum Sure {
 pub(super) struct Client {
     home: String,
     random: RefCell<Xoshiro256PlusPlus>,
+    rot: Rc<Rot>,
     memory: RefCell<Memory>,
 }
 
@@ -65,10 +59,10 @@ struct Memory {
 }
 
 impl Client {
-    pub(super) fn new(sim: &Sim, number: u32) -> Self {
+    pub(super) fn new(sim: &Sim, number: u32, rot: Rc<Rot>) -> Self {
         let home = format!("user-{number}");
         let random = RefCell::new(sim.random(&home));
-        Self { home, random, memory: RefCell::default() }
+        Self { home, random, rot, memory: RefCell::default() }
     }
 
     pub(super) fn home(&self) -> &str {
@@ -87,7 +81,10 @@ impl Client {
         let memory = &mut *self.memory.borrow_mut();
         let begins = format!("{}/", self.home);
         let safe = |object: &pool::spread::ObjectStat| {
-            object.copies.iter().any(|placed| !placed.layout.volumes().contains(&lost))
+            let stays = |placed: &pool::Placed| {
+                !placed.layout.volumes().contains(&lost) && !self.rot.is_in(object.id, placed)
+            };
+            object.copies.iter().any(stays)
         };
         let objects = pool.objects();
         let names = objects.iter().filter(|object| safe(object));
@@ -117,10 +114,11 @@ impl Client {
         for _ in 0..ops {
             let pause = self.random.borrow_mut().random_range(0..6_000);
             sim.clock().sleep(Duration::from_micros(pause)).await;
-            let choice = self.random.borrow_mut().random_range(0..10);
+            let choice = self.random.borrow_mut().random_range(0..11);
             let (what, done) = match choice {
                 0..3 => self.replace(&pool).await,
                 3..9 => self.append(&sim, &pool).await,
+                9 => self.seal(&pool).await,
                 _ => self.remove(&pool).await,
             };
             let memory = &mut *self.memory.borrow_mut();
@@ -156,7 +154,7 @@ impl Client {
             let draft = self.at(&format!("draft-{name}-{version}"));
             let family = Family("default".into());
             let kind = Kind::Table { family, level: None, range: None };
-            let data = IoBuf::from(&table(&name, version)[..]);
+            let data = IoBuf::from(&expect::table(&name, version)[..]);
             pool.write_whole(&draft, &Intent { kind, len: None }, data, WRITE).await?;
             pool.rename(&draft, &self.at(&name)).await
         };
@@ -177,7 +175,7 @@ impl Client {
             let memory = &mut *self.memory.borrow_mut();
             let random = &mut *self.random.borrow_mut();
             let may = |(_, thing): &(&String, &Thing)| {
-                matches!(thing, Thing::Appended { going: false, .. })
+                matches!(thing, Thing::Appended { stage: Stage::Grows, .. })
             };
             let there: Vec<_> = memory.things.iter().filter(may).map(|(name, _)| name).collect();
             let old = (!there.is_empty() && random.random_bool(0.8))
@@ -186,7 +184,7 @@ impl Client {
                 memory.made += 1;
                 format!("a{}.{}", memory.made, ["log", "dat"][random.random_range(0..2)])
             });
-            let thing = Thing::Appended { acked: None, going: false };
+            let thing = Thing::Appended { acked: None, stage: Stage::Grows };
             let thing = memory.things.entry(name.clone()).or_insert(thing);
             let Thing::Appended { acked, .. } = thing else { unreachable!("its name says so") };
             let acked = acked.clone().unwrap_or_default();
@@ -224,16 +222,15 @@ impl Client {
             Ok(()) => {
                 let mut all = acked;
                 all.extend_from_slice(&bytes);
-                let thing = Thing::Appended { acked: Some(all), going: false };
+                let thing = Thing::Appended { acked: Some(all), stage: Stage::Grows };
                 memory.things.insert(name.clone(), thing);
             }
             // Half of the time it is never written again.
             Err(_) if self.random.borrow_mut().random_bool(0.5) => {
                 let thing = memory.things.get_mut(&name);
-                if let Some(Thing::Appended { acked: Some(_), .. }) = thing {
-                    let thing = memory.things.remove(&name).expect("just found");
+                if let Some(Thing::Appended { acked: Some(_), stage }) = thing {
                     sim.note(&self.home, format_args!("  {name} is left alone"));
-                    memory.things.insert(name.clone(), thing.left_alone());
+                    *stage = Stage::Final;
                 }
             }
             Err(_) => {}
@@ -245,15 +242,16 @@ impl Client {
         let name = {
             let memory = &mut *self.memory.borrow_mut();
             let long = |(_, thing): &(&String, &Thing)| match thing {
-                Thing::Appended { acked, going } => {
-                    *going || acked.as_ref().is_some_and(|acked| acked.len() > LENGTH_MAX / 8)
+                Thing::Appended { acked, stage } => {
+                    *stage == Stage::Going
+                        || acked.as_ref().is_some_and(|acked| acked.len() > LENGTH_MAX / 8)
                 }
                 Thing::Register { .. } | Thing::Removed => false,
             };
             let found = memory.things.iter().find(long).map(|(name, _)| name.clone());
             let Some(name) = found else { return ("nothing".into(), Ok(())) };
-            if let Some(Thing::Appended { going, .. }) = memory.things.get_mut(&name) {
-                *going = true;
+            if let Some(Thing::Appended { stage, .. }) = memory.things.get_mut(&name) {
+                *stage = Stage::Going;
             }
             memory.promised.remove(&name);
             memory.busy = Some(name.clone());
@@ -270,103 +268,155 @@ impl Client {
         (name, done)
     }
 
+    /// Seals an object, which is then never appended to again.
+    async fn seal(&self, pool: &Spread) -> (String, Result<()>) {
+        let name = {
+            let memory = &mut *self.memory.borrow_mut();
+            let found = memory.things.iter_mut().find_map(|(name, thing)| match thing {
+                Thing::Appended { acked: Some(_), stage: stage @ Stage::Grows } => {
+                    *stage = Stage::Final;
+                    Some(name.clone())
+                }
+                _ => None,
+            });
+            let Some(name) = found else { return ("nothing".into(), Ok(())) };
+            memory.busy = Some(name.clone());
+            name
+        };
+        let done = async { pool.open(&self.at(&name)).await?.seal(WRITE).await }.await;
+        (name, done)
+    }
+
+    /// How many bytes of an object were acknowledged, `u64::MAX` for all; `None` if it is none of this user's, or may
+    /// be removed.
+    pub(super) fn len_of(&self, name: &Name) -> Option<u64> {
+        let name = name.as_str().strip_prefix(&format!("{}/", self.home))?;
+        match self.memory.borrow().things.get(name)? {
+            Thing::Register { acked: 0, .. } => None,
+            Thing::Register { .. } => Some(u64::MAX),
+            Thing::Appended { stage: Stage::Going, .. } | Thing::Removed => None,
+            Thing::Appended { acked, .. } => Some(acked.as_ref()?.len() as u64),
+        }
+    }
+
+    /// Reads for a while, beside the work.
+    pub(super) async fn watch(self: Rc<Self>, sim: Sim, pool: Spread, sure: Sure) {
+        let reads = self.random.borrow_mut().random_range(0..60);
+        for _ in 0..reads {
+            let pause = self.random.borrow_mut().random_range(0..8_000);
+            sim.clock().sleep(Duration::from_micros(pause)).await;
+            let name = {
+                let things = &self.memory.borrow().things;
+                let at = match things.len() {
+                    0 => continue,
+                    len => self.random.borrow_mut().random_range(0..len),
+                };
+                things.keys().nth(at).expect("it is within the length").clone()
+            };
+            self.check(&pool, &name, sure).await;
+        }
+    }
+
     /// Compares the pool's objects with the acknowledged ones.
     pub(super) async fn verify(&self, pool: &Spread, sure: Sure) {
-        let things = self.memory.borrow().things.clone();
-        for (name, thing) in things {
-            let found = match pool.open(&self.at(&name)).await {
-                Ok(object) => read(&*object).await,
-                Err(e) => Err(e),
-            };
-            let must = match sure {
-                Sure::All => true,
-                Sure::Promised => self.memory.borrow().promised.contains(&name),
-                Sure::Nothing => false,
-            };
-            if let Err(why) = thing.explains(&name, found, must, sure) {
-                panic!("{}/{name}: {why}", self.home);
+        let names: Vec<_> = self.memory.borrow().things.keys().cloned().collect();
+        for name in names {
+            self.check(pool, &name, sure).await;
+        }
+    }
+
+    /// Reads an object, also while it is written, and compares it with what was acknowledged before.
+    async fn check(&self, pool: &Spread, name: &str, sure: Sure) {
+        let now = || self.memory.borrow().things.get(name).cloned().expect("no name is forgotten");
+        let before = now();
+        let mut rotten = false;
+        let found = match pool.open_handle(&self.at(name)).await {
+            Ok(object) => {
+                rotten = self.rot.has(object.id());
+                self.read(pool, &object, name, &before).await
             }
-        }
-    }
-}
-
-impl Thing {
-    /// The expectation for an object that this user never writes again.
-    fn left_alone(self) -> Self {
-        match self {
-            Self::Appended { acked, .. } => Self::Appended { acked, going: true },
-            other => other,
-        }
-    }
-
-    fn explains(
-        &self,
-        name: &str,
-        found: Result<Vec<u8>>,
-        must: bool,
-        sure: Sure,
-    ) -> std::result::Result<(), String> {
+            Err(e) => Err(e),
+        };
+        let must = match sure {
+            Sure::All => true,
+            Sure::Promised => self.memory.borrow().promised.contains(name),
+            Sure::Nothing => false,
+        };
         let found = match found {
             Ok(found) => Some(found),
             Err(e) if e.kind() == ErrorKind::NotFound => None,
-            Err(e) if !must && may_be_away(&e, sure) => return Ok(()),
-            Err(e) => return Err(format!("cannot be read: {e}")),
+            Err(e) if !must && may_fail(&e, sure, rotten) => return,
+            // The object was removed or replaced meanwhile.
+            Err(e) if e.kind() == ErrorKind::Gone && now() != before => return,
+            Err(e) => panic!("{}/{name}: cannot be read: {e}", self.home),
         };
-        match (self, found) {
-            (Self::Removed, Some(_)) => Err("is back".into()),
-            (Self::Register { acked: 0, .. }, None)
-            | (Self::Removed | Self::Appended { acked: None, .. }, None)
-            | (Self::Appended { going: true, .. }, None)
-            | (Self::Appended { acked: None, .. }, Some(_)) => Ok(()),
-            (_, None) => Err("is not there".into()),
-            (Self::Register { acked, tried }, Some(found)) => {
-                let version = found.get(..8).map(|bytes| {
-                    u64::from_le_bytes(bytes.try_into().expect("eight bytes were taken"))
-                });
-                match version {
-                    Some(version) if (*acked..=*tried).contains(&version) => {
-                        if found == table(name, version) {
-                            Ok(())
-                        } else {
-                            Err(format!("version {version} has other bytes"))
-                        }
-                    }
-                    found => Err(format!("is {found:?}, acknowledged was {acked}, tried {tried}")),
-                }
+        if let Err(why) = before.explains(&now(), name, found.as_deref()) {
+            panic!("{}/{name}: {why}", self.home);
+        }
+    }
+
+    /// Reads an object as a store does: what its checksums refuse is read again from all copies.
+    async fn read(
+        &self,
+        pool: &Spread,
+        object: &Handle,
+        name: &str,
+        thing: &Thing,
+    ) -> Result<Vec<u8>> {
+        let len = usize::try_from(object.len()).expect("it fits in memory");
+        let read = object.read_at(0, IoBufMut::zeroed(len), READ).await?;
+        if thing.accepts(name, &read) {
+            return Ok(read.to_vec());
+        }
+        // The key-value store does so with its tables.
+        if matches!(thing, Thing::Register { .. }) && self.random.borrow_mut().random() {
+            pool.distrust(object, READ).await?;
+            let read = object.read_at(0, IoBufMut::zeroed(len), READ).await?;
+            if thing.accepts(name, &read) {
+                return Ok(read.to_vec());
             }
-            (Self::Appended { acked: Some(acked), .. }, Some(found)) => {
-                if found.len() < acked.len() {
-                    return Err(format!("has {} bytes of {}", found.len(), acked.len()));
-                }
-                let differs = found.iter().zip(acked).position(|(found, acked)| found != acked);
-                match differs {
-                    Some(at) => Err(format!("has other bytes from {at} on of {}", acked.len())),
-                    None => Ok(()),
-                }
+        }
+        let (thing, name) = (thing.clone(), name.to_owned());
+        let check: Check = Arc::new(move |bytes| thing.accepts(&name, bytes));
+        Ok(object.read_again(0, IoBufMut::zeroed(len), READ, check).await?.to_vec())
+    }
+
+    /// Reads every copy of every object twice: the first time repairs what rotted, the second time all are good.
+    /// No volume fails, and nobody writes.
+    pub(super) async fn heal(&self, pool: &Spread) {
+        let things = self.memory.borrow().things.clone();
+        for (name, thing) in things {
+            let object = match pool.open_handle(&self.at(&name)).await {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                opened => opened.unwrap_or_else(|e| panic!("{}/{name}: {e}", self.home)),
+            };
+            let len = usize::try_from(object.len()).expect("it fits in memory");
+            for must_be_good in [false, true] {
+                let good = Arc::new(AtomicUsize::new(0));
+                let check: Check = {
+                    let (good, thing, name) = (Arc::clone(&good), thing.clone(), name.clone());
+                    Arc::new(move |bytes| {
+                        let accepts = thing.accepts(&name, bytes);
+                        good.fetch_add(usize::from(accepts), Ordering::Relaxed);
+                        accepts
+                    })
+                };
+                let read = object.read_again(0, IoBufMut::zeroed(len), READ, check).await;
+                read.unwrap_or_else(|e| panic!("{}/{name}: no good copy: {e}", self.home));
+                let (good, copies) = (good.load(Ordering::Relaxed), pool.copies_of(object.id()));
+                let all = !must_be_good || good == copies.len();
+                assert!(all, "{}/{name}: {good} good copies of {copies:?}", self.home);
             }
         }
     }
 }
 
-/// Whether a read may fail with `e` while volumes are away or fail.
-fn may_be_away(e: &Error, sure: Sure) -> bool {
+/// Whether a read may fail with `e` while volumes are away or fail; `rotten` if a copy is not good.
+fn may_fail(e: &Error, sure: Sure, rotten: bool) -> bool {
     match e.kind() {
         ErrorKind::Unavailable => true,
+        ErrorKind::Corrupt => rotten && sure != Sure::All,
         ErrorKind::Io | ErrorKind::Poisoned => sure == Sure::Nothing,
         _ => false,
     }
-}
-
-/// The bytes of a version of a table.
-fn table(name: &str, version: u64) -> Vec<u8> {
-    let mut bytes = version.to_le_bytes().to_vec();
-    let len = 8 + (version as usize * 7919 + name.len() * 31) % 9_000;
-    let salt = name.bytes().map(u64::from).sum::<u64>();
-    bytes.extend((8..len as u64).map(|i| (i * 31 + version * 17 + salt) as u8));
-    bytes
-}
-
-async fn read(object: &dyn Object) -> Result<Vec<u8>> {
-    let len = usize::try_from(object.len()).expect("it fits in memory");
-    Ok(object.read_at(0, IoBufMut::zeroed(len), READ).await?.to_vec())
 }

@@ -10,7 +10,9 @@
 //! Invariants:
 //!
 //! - a read returns the last acknowledged version or a later attempt, never an older one or a removed
-//!   object. A read of an object whose volumes are away fails with `Unavailable`;
+//!   object, also while volumes fail. A read of an object whose volumes are away fails with `Unavailable`;
+//! - where a copy has rotten bytes, a reader whose check refuses them gets those of a good copy, if it can be reached.
+//!   In the end all copies of every object are good;
 //! - when every volume is back, every acknowledged object is there;
 //! - an object is also there without a volume that failed together with others, if a copy was on another
 //!   volume when they failed, and without any one volume after all copies were repaired;
@@ -19,6 +21,9 @@
 //! The seed chooses the volumes that come back: each life begins with any of them.
 
 mod client;
+mod expect;
+mod rot;
+mod weather;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -32,14 +37,14 @@ use pool::spread::Opening;
 use pool::{Member, PoolId, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::layer::call::Op;
 use volume::layer::crash::{Crash, Power};
-use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::layer::fault::{Fault, FaultPlan};
 use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
 use volume::{ErrorKind, Volume};
 
 use self::client::{Client, Sure};
+use self::rot::Rot;
 use crate::device::any_contract;
 use crate::{Program, Sim};
 
@@ -60,10 +65,13 @@ enum Weather {
     Storm,
     /// Several volumes fail at one moment and stay failed; one of them is lost in the next life.
     Together,
+    /// No volume fails, but bits rot in copies.
+    Rot,
 }
 
 struct World {
     copies: usize,
+    rot: Rc<Rot>,
     clients: Vec<Rc<Client>>,
     images: Vec<Image>,
 }
@@ -72,17 +80,21 @@ fn run(sim: &Sim) -> String {
     let mut random = sim.random("set-up");
     let volumes: u32 = random.random_range(2..=6);
     let copies = random.random_range(2..=3.min(volumes as usize));
-    let clients = (0..random.random_range(1..=3)).map(|n| Rc::new(Client::new(sim, n))).collect();
+    let rot = Rc::new(Rot::default());
+    let client = |n| Rc::new(Client::new(sim, n, Rc::clone(&rot)));
+    let clients = (0..random.random_range(1..=3)).map(client).collect();
     let images = formatted(sim, volumes, copies);
-    let mut world = World { copies, clients, images };
+    let mut world = World { copies, rot, clients, images };
     let mut lost = None;
     let mut told = Vec::new();
     for life in 0..random.random_range(2..=6) {
-        let weather = match random.random_range(0..10) {
+        let weather = match random.random_range(0..12) {
             0..2 => Weather::Calm,
-            2..6 => Weather::Storm,
+            2..5 => Weather::Storm,
+            5..8 => Weather::Rot,
             _ => Weather::Together,
         };
+        world.rot.begin_life();
         let away = match lost {
             Some(lost) => vec![lost],
             None => away(&mut random, volumes),
@@ -141,7 +153,7 @@ fn live(
     away: &[u32],
     promised: bool,
 ) -> Option<u32> {
-    let machine = Machine::boot(sim, &world.images, random);
+    let machine = Machine::boot(sim, &world.images, &world.rot, random);
     let opened = Rc::new(RefCell::new(None));
     let lost = Rc::new(Cell::new(None));
     let early = !promised && weather == Weather::Storm && random.random_bool(0.3);
@@ -149,6 +161,12 @@ fn live(
         machine.spawn_storm(sim);
     }
     let all = away.is_empty() && !early;
+    let rots = match weather {
+        Weather::Calm | Weather::Together => false,
+        Weather::Storm => !early && random.random_bool(0.5),
+        Weather::Rot => true,
+    };
+    let heals = all && random.random_bool(0.5);
     sim.spawn("opener", {
         let (sim, clients, opened) = (sim.clone(), world.clients.clone(), Rc::clone(&opened));
         let (members, opening) = (machine.members(away), opening(world.copies, random));
@@ -171,12 +189,25 @@ fn live(
                     client.verify(&pool, sure).await;
                 }
             }
+            if heals {
+                for client in &clients {
+                    client.heal(&pool).await;
+                }
+                machine.rot.clear();
+            }
+            let is_quiet = matches!(weather, Weather::Calm | Weather::Rot);
+            let sure = if all && is_quiet { Sure::All } else { Sure::Nothing };
             for client in &clients {
                 let name = client.home().to_owned();
                 sim.spawn(&name, Rc::clone(client).work(sim.clone(), pool.clone()));
+                sim.spawn(&name, Rc::clone(client).watch(sim.clone(), pool.clone(), sure));
+            }
+            if rots {
+                let (clients, pool) = (clients.clone(), pool.clone());
+                sim.spawn("rot", machine.clone().rot(sim.clone(), pool, clients, weather));
             }
             match weather {
-                Weather::Calm => {}
+                Weather::Calm | Weather::Rot => {}
                 Weather::Storm if early => {}
                 Weather::Storm => machine.spawn_storm(&sim),
                 Weather::Together => {
@@ -185,11 +216,15 @@ fn live(
                 }
             }
             if weather != Weather::Together {
-                sim.spawn("copier", copy(sim.clone(), pool, volumes));
+                let rot = Rc::clone(&machine.rot);
+                sim.spawn("copier", copy(sim.clone(), pool, volumes, rot));
             }
         }
     });
     let death = machine.live_and_die(sim, random);
+    if let Some(pool) = opened.take() {
+        world.rot.before_death(&machine.crashes, &pool);
+    }
     drop(opened);
     world.clients.iter().for_each(|client| client.stop());
     machine.images(&mut world.images, away, death, random);
@@ -203,7 +238,7 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
         // Volumes that failed together also come back together.
         world.clients.iter().for_each(|client| client.forget_promise());
     }
-    let machine = Machine::boot(sim, &world.images, random);
+    let machine = Machine::boot(sim, &world.images, &world.rot, random);
     let closes = random.random_bool(0.5);
     let opening_all = opening(world.copies, random);
     sim.clock().run(async {
@@ -214,6 +249,10 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
         }
         let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
         assert_eq!(repaired.short, [], "copies that cannot be made");
+        for client in &world.clients {
+            client.heal(&pool).await;
+        }
+        world.rot.clear();
         pool.flush().await.expect("nothing fails");
         if closes {
             pool.close().await.expect("nothing fails");
@@ -228,7 +267,7 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
         return;
     }
     sim.note("machine", format_args!("! volume {gone} is lost"));
-    let machine = Machine::boot(sim, &world.images, random);
+    let machine = Machine::boot(sim, &world.images, &world.rot, random);
     let opening = opening(world.copies, random);
     sim.clock().run(async {
         let pool = Spread::open(machine.members(&[gone]), opening).await;
@@ -240,7 +279,7 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
 }
 
 /// Repairs missing copies, makes further ones, and drops some.
-async fn copy(sim: Sim, pool: Spread, volumes: usize) {
+async fn copy(sim: Sim, pool: Spread, volumes: usize, rot: Rc<Rot>) {
     let mut random = sim.random("copier");
     for _ in 0..random.random_range(0..8) {
         sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
@@ -256,6 +295,7 @@ async fn copy(sim: Sim, pool: Spread, volumes: usize) {
         let object = &objects[random.random_range(0..objects.len())];
         let volume = VolumeId(random.random_range(0..volumes) as u16);
         let done = match random.random_bool(0.4) {
+            true if rot.is_fresh(object.id) => continue,
             true => pool.drop_copy(object.id, volume).await,
             false => pool.copy(object.id, volume, COPY).await.map(drop),
         };
@@ -278,10 +318,11 @@ struct Machine {
     faults: Vec<Arc<Fault<Simulate<Crash>>>>,
     /// Volumes that failed: any part of their unsynced bytes may be lost.
     failed: Rc<RefCell<Vec<bool>>>,
+    rot: Rc<Rot>,
 }
 
 impl Machine {
-    fn boot(sim: &Sim, images: &[Image], random: &mut Xoshiro256PlusPlus) -> Self {
+    fn boot(sim: &Sim, images: &[Image], rot: &Rc<Rot>, random: &mut Xoshiro256PlusPlus) -> Self {
         let (power, plan) = (Power::new(), FaultPlan::new(random.random()));
         let crashes: Vec<_> = (0..)
             .zip(images)
@@ -295,7 +336,7 @@ impl Machine {
         });
         let faults = faults.collect();
         let failed = Rc::new(RefCell::new(vec![false; images.len()]));
-        Self { power, plan, crashes, faults, failed }
+        Self { power, plan, crashes, faults, failed, rot: Rc::clone(rot) }
     }
 
     fn members(&self, away: &[u32]) -> Vec<Member> {
@@ -305,109 +346,6 @@ impl Machine {
             volume: Arc::clone(fault) as Arc<dyn Volume>,
         })
         .collect()
-    }
-
-    /// A set of volumes, mostly more than one.
-    fn some_volumes(&self, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
-        let volumes = self.faults.len() as u32;
-        let share = [0.3, 0.6, 0.9][random.random_range(0..3)];
-        let mut some: Vec<_> = (0..volumes).filter(|_| random.random_bool(share)).collect();
-        if some.is_empty() {
-            some.push(random.random_range(0..volumes));
-        }
-        some
-    }
-
-    /// Random failures of a volume.
-    fn rules(random: &mut Xoshiro256PlusPlus) -> Vec<Rule> {
-        let kinds = [ErrorKind::Unavailable, ErrorKind::Io, ErrorKind::Poisoned];
-        let kind = kinds[random.random_range(0..kinds.len())];
-        let effect = match random.random_bool(0.3) && kind != ErrorKind::Poisoned {
-            true => Effect::FailAfter(kind),
-            false => Effect::Fail(kind),
-        };
-        let rule = Rule::new(effect);
-        match random.random_range(0..6) {
-            0 | 1 => vec![Rule::new(Effect::Fail(ErrorKind::Unavailable))],
-            2 => vec![rule.clone().on(Op::Write), rule.clone().on(Op::SetLen), rule.on(Op::Create)],
-            3 => vec![rule.on(Op::Sync)],
-            4 => vec![rule.clone().on(Op::Write), rule.clone().on(Op::SetLen), rule.on(Op::Sync)],
-            _ => vec![rule.named("o*")],
-        }
-    }
-
-    fn fail(&self, volume: u32, rules: &[Rule]) -> Vec<volume::layer::fault::Injected> {
-        self.failed.borrow_mut()[volume as usize] = true;
-        let rules = rules.iter().map(|rule| rule.clone().volume(&label(volume)));
-        rules.map(|rule| self.plan.inject(rule)).collect()
-    }
-
-    fn spawn_storm(&self, sim: &Sim) {
-        sim.spawn("weather", self.clone().storm(sim.clone()));
-    }
-
-    /// Sets of volumes fail for a while, also overlapping.
-    async fn storm(self, sim: Sim) {
-        let mut random = sim.random("weather");
-        let mut injected = Vec::new();
-        for _ in 0..random.random_range(1..8) {
-            sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
-            if random.random_bool(0.5) {
-                let (volumes, rules) = (self.some_volumes(&mut random), Self::rules(&mut random));
-                sim.note("weather", format_args!("! {volumes:?} fail: {rules:?}"));
-                for volume in volumes {
-                    injected.extend(self.fail(volume, &rules));
-                }
-            } else {
-                injected.retain(|&rule| {
-                    let stays = random.random_bool(0.3);
-                    if !stays {
-                        self.plan.lift(rule);
-                    }
-                    stays
-                });
-                sim.note("weather", format_args!("! {} faults are left", injected.len()));
-                for fault in &self.faults {
-                    if random.random_bool(0.7) {
-                        fault.probe();
-                    }
-                }
-            }
-        }
-        if random.random_bool(0.5) {
-            sim.note("weather", format_args!("! it is over"));
-            self.plan.clear();
-            self.faults.iter().for_each(|fault| fault.probe());
-        }
-    }
-
-    /// Several volumes fail at one moment.
-    async fn strike(
-        self,
-        sim: Sim,
-        pool: Spread,
-        clients: Vec<Rc<Client>>,
-        lost: Rc<Cell<Option<u32>>>,
-    ) {
-        let mut random = sim.random("strike");
-        sim.clock().sleep(Duration::from_micros(random.random_range(0..150_000))).await;
-        let volumes = self.some_volumes(&mut random);
-        let gone = volumes[random.random_range(0..volumes.len())];
-        for client in &clients {
-            client.take_promise(&pool, VolumeId(gone as u16));
-        }
-        let (unavailable, poisoned) = (ErrorKind::Unavailable, ErrorKind::Poisoned);
-        let dead = Rule::new(Effect::Fail(unavailable));
-        let rules = match random.random_range(0..4) {
-            0 | 1 => vec![dead],
-            2 => vec![dead.clone().on(Op::Write), dead.clone().on(Op::Sync), dead.on(Op::Create)],
-            _ => vec![Rule::new(Effect::Fail(poisoned)).on(Op::Sync)],
-        };
-        sim.note("weather", format_args!("! {volumes:?} fail together: {rules:?}; {gone} is lost"));
-        for volume in volumes {
-            self.fail(volume, &rules);
-        }
-        lost.set(Some(gone));
     }
 
     fn live_and_die(&self, sim: &Sim, random: &mut Xoshiro256PlusPlus) -> Death {

@@ -92,6 +92,21 @@ impl Journal {
             .expect("the live volume has an object of this name")
     }
 
+    /// A byte of a live object that no unsynced change covers or cuts off.
+    pub(super) fn durable_byte(&mut self, name: &Name, offset: u64) -> Option<&mut u8> {
+        let object = self.objects.get_mut(&self.id(name))?;
+        let changes = |change: &Change| match change {
+            Change::Write { offset: from, data } => {
+                (*from..from + data.len() as u64).contains(&offset)
+            }
+            Change::SetLen(len) => *len <= offset,
+        };
+        if object.changes.iter().any(changes) {
+            return None;
+        }
+        object.durable.get_mut(index(offset))
+    }
+
     pub(super) fn change(&mut self, id: Id, change: Change) {
         // An object that has a name in no survivor needs no journal.
         if let Some(object) = self.objects.get_mut(&id) {

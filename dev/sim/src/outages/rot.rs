@@ -1,0 +1,173 @@
+//! Bits that rot in one copy of an object, and the bytes as they were.
+//!
+//! One copy of an object rots, never the last good one, and none again before all of its copies were found good. The
+//! pool promises more for bytes that a checksum of its manifest covers:
+//!
+//! - covered bytes may rot at any moment, also where volumes fail: no copy spreads, and none stands in for a good one;
+//! - of other bytes only a reader knows that they are wrong. The pool promises to find a good copy while it runs, and after
+//!   a close. After a crash it makes copies alike, from any of them (ADR 29); so before the machine dies these bytes are
+//!   put right.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use policy::placement::VolumeId;
+use pool::spread::ObjectStat;
+use pool::{Kind, ObjectId, Placed, Spread};
+use rand::RngExt;
+use volume::Name;
+use volume::layer::crash::Crash;
+
+use super::client::Client;
+use super::{Machine, Weather};
+use crate::Sim;
+
+/// The rotten copies of all objects, over all lives of the pool.
+#[derive(Default)]
+pub(super) struct Rot {
+    spots: RefCell<BTreeMap<ObjectId, Spot>>,
+    life: Cell<u32>,
+}
+
+/// A byte that rotted.
+struct Spot {
+    volume: VolumeId,
+    offset: u64,
+    good: u8,
+    bad: u8,
+    /// A checksum of the manifest covers the byte.
+    covered: bool,
+    life: u32,
+}
+
+impl Rot {
+    pub(super) fn begin_life(&self) {
+        self.life.set(self.life.get() + 1);
+    }
+
+    /// Whether a copy of an object is rotten, as far as it is known.
+    pub(super) fn has(&self, id: ObjectId) -> bool {
+        self.spots.borrow().contains_key(&id)
+    }
+
+    /// Whether the copy that rotted is on this volume alone.
+    pub(super) fn is_in(&self, id: ObjectId, placed: &Placed) -> bool {
+        self.spots
+            .borrow()
+            .get(&id)
+            .is_some_and(|spot| placed.layout.volumes().contains(&spot.volume))
+    }
+
+    /// Whether a copy rotted in this life. The pool may have verified it just before, and then does not verify it again;
+    /// and bytes without a checksum look the same to it.
+    pub(super) fn is_fresh(&self, id: ObjectId) -> bool {
+        let life = self.life.get();
+        self.spots.borrow().get(&id).is_some_and(|spot| spot.life == life || !spot.covered)
+    }
+
+    /// Every copy of every object was found good.
+    pub(super) fn clear(&self) {
+        self.spots.borrow_mut().clear();
+    }
+
+    /// Damages a byte of one copy of an object, below what was acknowledged.
+    fn spoil(
+        &self,
+        machine: &Machine,
+        object: &ObjectStat,
+        len: u64,
+        random: &mut impl RngExt,
+    ) -> bool {
+        let here = |placed: &&Placed| placed.layout.volumes().len() == 1;
+        let copies: Vec<_> = object.copies.iter().filter(here).collect();
+        if copies.len() < 2 || copies.len() < object.copies.len() {
+            return false;
+        }
+        let placed = copies[random.random_range(0..copies.len())];
+        let offset = random.random_range(0..len);
+        let flip = 1 << random.random_range(0..8);
+        let volume = placed.layout.volumes()[0];
+        let crash = &machine.crashes[usize::from(volume.0)];
+        let Some(good) = crash.damage(&leaf(object, placed), offset, |byte| byte ^ flip) else {
+            return false;
+        };
+        let covered = offset < object.checked_len;
+        let (bad, life) = (good ^ flip, self.life.get());
+        self.spots
+            .borrow_mut()
+            .insert(object.id, Spot { volume, offset, good, bad, covered, life });
+        true
+    }
+
+    /// The machine is about to die: puts right what no checksum covers.
+    pub(super) fn before_death(&self, crashes: &[Crash], pool: &Spread) {
+        let objects = pool.objects();
+        self.spots.borrow_mut().retain(|&id, spot| {
+            let Some(object) = objects.iter().find(|object| object.id == id) else {
+                return false;
+            };
+            if spot.covered && spot.offset < object.checked_len {
+                return true;
+            }
+            // Copies of the copy are as bad.
+            for placed in &object.copies {
+                let crash = &crashes[usize::from(placed.layout.volumes()[0].0)];
+                let mend = |byte| if byte == spot.bad { spot.good } else { byte };
+                crash.damage(&leaf(object, placed), spot.offset, mend);
+            }
+            false
+        });
+    }
+}
+
+impl Machine {
+    /// Bits of copies rot, now and then.
+    pub(super) async fn rot(
+        self,
+        sim: Sim,
+        pool: Spread,
+        clients: Vec<std::rc::Rc<Client>>,
+        weather: Weather,
+    ) {
+        let mut random = sim.random("rot");
+        for _ in 0..random.random_range(1..12) {
+            sim.clock().sleep(Duration::from_micros(random.random_range(0..30_000))).await;
+            // Checksums that the manifest does not have yet cover nothing after a crash.
+            if pool.flush().await.is_err() {
+                continue;
+            }
+            let mut objects = pool.objects();
+            objects.retain(|object| {
+                // Only where no volume fails does a reader always reach a good copy.
+                let may = weather == Weather::Rot || object.sealed;
+                may && !self.rot.has(object.id)
+            });
+            if objects.is_empty() {
+                continue;
+            }
+            let object = &objects[random.random_range(0..objects.len())];
+            let len = clients.iter().find_map(|client| client.len_of(&object.name));
+            let len = len.map(|len| if object.sealed { len.min(object.len) } else { len });
+            let Some(len) = len.filter(|&len| len > 0) else { continue };
+            if self.rot.spoil(&self, object, len, &mut random) {
+                sim.note("rot", format_args!("! {} of {:?}", object.name, object.copies));
+            }
+        }
+    }
+}
+
+/// The name of a copy on its volume, see `docs/format`.
+fn leaf(object: &ObjectStat, placed: &Placed) -> Name {
+    let (id, number) = (object.id, placed.number);
+    let end = match object.kind {
+        Kind::Table => "tab",
+        Kind::Data => "dat",
+        Kind::Log => "log",
+    };
+    let name = match number {
+        0 => format!("o{id}.{end}"),
+        _ => format!("o{id}-{number:016x}.{end}"),
+    };
+    Name::new(&name).expect("letters, digits, dots and dashes make a valid name")
+}
