@@ -1,6 +1,6 @@
 //! A user with a model of its acknowledged and possible data.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub(super) struct Client {
     random: RefCell<Xoshiro256PlusPlus>,
     rot: Rc<Rot>,
     memory: RefCell<Memory>,
+    /// The process ends in order: no operation is begun any more.
+    finishes: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -62,7 +64,7 @@ impl Client {
     pub(super) fn new(sim: &Sim, number: u32, rot: Rc<Rot>) -> Self {
         let home = format!("user-{number}");
         let random = RefCell::new(sim.random(&home));
-        Self { home, random, rot, memory: RefCell::default() }
+        Self { home, random, rot, memory: RefCell::default(), finishes: Cell::new(false) }
     }
 
     pub(super) fn home(&self) -> &str {
@@ -99,8 +101,14 @@ impl Client {
         self.memory.borrow_mut().promised.clear();
     }
 
-    /// Notes that the pool crashed.
+    /// Begins no further operation in this life.
+    pub(super) fn finish(&self) {
+        self.finishes.set(true);
+    }
+
+    /// Notes that the process ended.
     pub(super) fn stop(&self) {
+        self.finishes.set(false);
         self.memory.borrow_mut().busy = None;
     }
 
@@ -114,6 +122,9 @@ impl Client {
         for _ in 0..ops {
             let pause = self.random.borrow_mut().random_range(0..6_000);
             sim.clock().sleep(Duration::from_micros(pause)).await;
+            if self.finishes.get() {
+                return;
+            }
             let choice = self.random.borrow_mut().random_range(0..11);
             let (what, done) = match choice {
                 0..3 => self.replace(&pool).await,
@@ -305,6 +316,9 @@ impl Client {
         for _ in 0..reads {
             let pause = self.random.borrow_mut().random_range(0..8_000);
             sim.clock().sleep(Duration::from_micros(pause)).await;
+            if self.finishes.get() {
+                return;
+            }
             let name = {
                 let things = &self.memory.borrow().things;
                 let at = match things.len() {
@@ -347,7 +361,7 @@ impl Client {
             Err(e) if e.kind() == ErrorKind::NotFound => None,
             Err(e) if !must && may_fail(&e, sure, rotten) => return,
             // The object was removed or replaced meanwhile.
-            Err(e) if e.kind() == ErrorKind::Gone && now() != before => return,
+            Err(e) if e.kind() == ErrorKind::Gone && before.may_end(&now()) => return,
             Err(e) => panic!("{}/{name}: cannot be read: {e}", self.home),
         };
         if let Err(why) = before.explains(&now(), name, found.as_deref()) {
@@ -381,9 +395,12 @@ impl Client {
         Ok(object.read_again(0, IoBufMut::zeroed(len), READ, check).await?.to_vec())
     }
 
-    /// Reads every copy of every object twice: the first time repairs what rotted, the second time all are good.
-    /// No volume fails, and nobody writes.
-    pub(super) async fn heal(&self, pool: &Spread) {
+    /// Reads every copy of every object twice: the first time repairs what rotted, the second time all are good. After a
+    /// scrub that replaced damaged copies, those of sealed objects are good at once. No volume fails, and nothing is
+    /// written.
+    pub(super) async fn heal(&self, pool: &Spread, scrubbed: bool) {
+        let objects = pool.objects();
+        let is_sealed = |id| objects.iter().any(|object| object.id == id && object.sealed);
         let things = self.memory.borrow().things.clone();
         for (name, thing) in things {
             let object = match pool.open_handle(&self.at(&name)).await {
@@ -404,6 +421,7 @@ impl Client {
                 let read = object.read_again(0, IoBufMut::zeroed(len), READ, check).await;
                 read.unwrap_or_else(|e| panic!("{}/{name}: no good copy: {e}", self.home));
                 let (good, copies) = (good.load(Ordering::Relaxed), pool.copies_of(object.id()));
+                let must_be_good = must_be_good || (scrubbed && is_sealed(object.id()));
                 let all = !must_be_good || good == copies.len();
                 assert!(all, "{}/{name}: {good} good copies of {copies:?}", self.home);
             }
@@ -414,7 +432,7 @@ impl Client {
 /// Whether a read may fail with `e` while volumes are away or fail; `rotten` if a copy is not good.
 fn may_fail(e: &Error, sure: Sure, rotten: bool) -> bool {
     match e.kind() {
-        ErrorKind::Unavailable => true,
+        ErrorKind::Unavailable | ErrorKind::TimedOut => true,
         ErrorKind::Corrupt => rotten && sure != Sure::All,
         ErrorKind::Io | ErrorKind::Poisoned => sure == Sure::Nothing,
         _ => false,

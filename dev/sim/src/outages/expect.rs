@@ -35,6 +35,15 @@ impl Thing {
         }
     }
 
+    /// Whether the object that a user expected before may be removed or replaced; the expectation now is `after`.
+    pub(super) fn may_end(&self, after: &Self) -> bool {
+        match after {
+            Self::Register { acked, tried } => self != after || acked != tried,
+            Self::Appended { stage, .. } => *stage == Stage::Going,
+            Self::Removed => true,
+        }
+    }
+
     /// Whether a user may read `found` who expected this before, and `after` now.
     pub(super) fn explains(
         &self,

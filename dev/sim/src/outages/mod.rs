@@ -1,10 +1,10 @@
 //! A pool whose volumes fail together: writes, syncs or all calls, away and back in any order, while the
-//! process and the machine crash too.
+//! process and the machine crash too, or the pool is closed. Volumes also hang, are full, and rot.
 //!
 //! ```text
-//!   users · a copier, which makes and drops copies · the weather
-//!      │                                               │ any set of volumes
-//!   Spread ── Fault ── Simulate ── Crash          one row for each volume
+//!   users · a copier, which makes and drops copies · scrubs · the weather
+//!      │                                                         │ any set of volumes
+//!   Spread ── Simulate ── Deadline ── Fault ── Crash        one row for each volume
 //! ```
 //!
 //! Invariants:
@@ -26,6 +26,7 @@ mod rot;
 mod weather;
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,15 +34,16 @@ use std::time::Duration;
 use policy::placement::{LeastOverlap, RoundRobin, VolumeId};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
-use pool::spread::Opening;
+use pool::spread::{Opening, Problem};
 use pool::{Member, PoolId, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::Volume;
 use volume::layer::crash::{Crash, Power};
+use volume::layer::deadline::Deadline;
 use volume::layer::fault::{Fault, FaultPlan};
 use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
-use volume::{ErrorKind, Volume};
 
 use self::client::{Client, Sure};
 use self::rot::Rot;
@@ -54,6 +56,9 @@ pub const PROGRAM: Program = Program {
     about: "A pool whose volumes fail together and come back in any order: nothing lost, nothing old",
     run,
 };
+
+/// How long a call may take: longer than the slowest that does not hang.
+const TIMEOUTS: Range<u64> = 2..100;
 
 const COPY: Io = Io::new(Origin::Copy, Step::Data);
 
@@ -97,6 +102,7 @@ fn run(sim: &Sim) -> String {
         world.rot.begin_life();
         let away = match lost {
             Some(lost) => vec![lost],
+            None if world.rot.must_heal() => Vec::new(),
             None => away(&mut random, volumes),
         };
         sim.note("machine", format_args!("! life {life}, {weather:?}, away {away:?}"));
@@ -153,10 +159,12 @@ fn live(
     away: &[u32],
     promised: bool,
 ) -> Option<u32> {
-    let machine = Machine::boot(sim, &world.images, &world.rot, random);
+    let machine = Machine::boot(sim, world, away, random);
     let opened = Rc::new(RefCell::new(None));
     let lost = Rc::new(Cell::new(None));
-    let early = !promised && weather == Weather::Storm && random.random_bool(0.3);
+    let must_heal = world.rot.must_heal();
+    let may_start_early = !promised && !must_heal && weather == Weather::Storm;
+    let early = may_start_early && random.random_bool(0.3);
     if early {
         machine.spawn_storm(sim);
     }
@@ -166,17 +174,17 @@ fn live(
         Weather::Storm => !early && random.random_bool(0.5),
         Weather::Rot => true,
     };
-    let heals = all && random.random_bool(0.5);
+    let heals = all && (must_heal || random.random_bool(0.5));
     sim.spawn("opener", {
         let (sim, clients, opened) = (sim.clone(), world.clients.clone(), Rc::clone(&opened));
-        let (members, opening) = (machine.members(away), opening(world.copies, random));
+        let (members, opening) = (machine.members(), opening(world.copies, random));
         let (power, lost, machine) = (machine.power.clone(), Rc::clone(&lost), machine.clone());
         let volumes = world.images.len();
         async move {
             let pool = match Spread::open(members, opening).await {
                 Ok(pool) => pool,
                 Err(error) => {
-                    let fine = !all && error.kind() == ErrorKind::Unavailable;
+                    let fine = !all && error.kind().is_away();
                     assert!(fine || early || power.is_off(), "opening: {error}");
                     sim.note("opener", format_args!("! {error}"));
                     return;
@@ -191,7 +199,7 @@ fn live(
             }
             if heals {
                 for client in &clients {
-                    client.heal(&pool).await;
+                    client.heal(&pool, false).await;
                 }
                 machine.rot.clear();
             }
@@ -217,17 +225,14 @@ fn live(
             }
             if weather != Weather::Together {
                 let rot = Rc::clone(&machine.rot);
+                let scrubs = scrub(sim.clone(), pool.clone(), Rc::clone(&rot), sure);
+                sim.spawn("scrub", scrubs);
                 sim.spawn("copier", copy(sim.clone(), pool, volumes, rot));
             }
         }
     });
-    let death = machine.live_and_die(sim, random);
-    if let Some(pool) = opened.take() {
-        world.rot.before_death(&machine.crashes, &pool);
-    }
-    drop(opened);
-    world.clients.iter().for_each(|client| client.stop());
-    machine.images(&mut world.images, away, death, random);
+    let death = machine.live_and_die(sim, &world.clients, &opened, random);
+    machine.images(&mut world.images, death, random);
     let here = |lost: &u32| !away.contains(lost);
     lost.get().filter(here)
 }
@@ -238,19 +243,27 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
         // Volumes that failed together also come back together.
         world.clients.iter().for_each(|client| client.forget_promise());
     }
-    let machine = Machine::boot(sim, &world.images, &world.rot, random);
+    let machine = Machine::boot(sim, world, &[], random);
     let closes = random.random_bool(0.5);
     let opening_all = opening(world.copies, random);
     sim.clock().run(async {
-        let pool = Spread::open(machine.members(&[]), opening_all).await;
+        let pool = Spread::open(machine.members(), opening_all).await;
         let pool = pool.unwrap_or_else(|e| panic!("opening with everything: {e}"));
-        for client in &world.clients {
-            client.verify(&pool, Sure::All).await;
+        let reads_first = random.random_bool(0.5);
+        if reads_first {
+            for client in &world.clients {
+                client.verify(&pool, Sure::All).await;
+            }
         }
+        let report = pool.scrub(|_| ()).await.expect("nothing fails");
+        let loss = report.findings.iter().find(|finding| finding.is_loss());
+        assert_eq!(loss, None, "a scrub finds a loss");
+        pool.mend(&report).await.expect("nothing fails");
         let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
         assert_eq!(repaired.short, [], "copies that cannot be made");
         for client in &world.clients {
-            client.heal(&pool).await;
+            client.verify(&pool, Sure::All).await;
+            client.heal(&pool, true).await;
         }
         world.rot.clear();
         pool.flush().await.expect("nothing fails");
@@ -260,22 +273,41 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
     });
     let death = if random.random_bool(0.5) { Death::Power } else { Death::Process };
     machine.power.cut();
-    machine.images(&mut world.images, &[], death, random);
+    machine.images(&mut world.images, death, random);
     let volumes = world.images.len() as u32;
     let gone = random.random_range(0..volumes);
     if volumes == 2 {
         return;
     }
     sim.note("machine", format_args!("! volume {gone} is lost"));
-    let machine = Machine::boot(sim, &world.images, &world.rot, random);
+    let machine = Machine::boot(sim, world, &[gone], random);
     let opening = opening(world.copies, random);
     sim.clock().run(async {
-        let pool = Spread::open(machine.members(&[gone]), opening).await;
+        let pool = Spread::open(machine.members(), opening).await;
         let pool = pool.unwrap_or_else(|e| panic!("opening without volume {gone}: {e}"));
         for client in &world.clients {
             client.verify(&pool, Sure::All).await;
         }
     });
+}
+
+/// Scrubs the open pool, and replaces the damaged copies that it finds.
+async fn scrub(sim: Sim, pool: Spread, rot: Rc<Rot>, sure: Sure) {
+    let mut random = sim.random("scrub");
+    for _ in 0..random.random_range(0..4) {
+        sim.clock().sleep(Duration::from_micros(random.random_range(0..100_000))).await;
+        let mut report = pool.scrub(|_| ()).await.expect("what cannot be read is a finding");
+        let loss = report.findings.iter().find(|finding| finding.is_loss());
+        assert!(sure != Sure::All || loss.is_none(), "a scrub finds a loss: {loss:?}");
+        // A copy that was read before another one rotted may be the last good one.
+        let objects = pool.objects();
+        report.findings.retain(|finding| {
+            let found = objects.iter().find(|object| object.name.as_str() == finding.name);
+            finding.problem == Problem::Damaged || found.is_none_or(|found| !rot.is_fresh(found.id))
+        });
+        let mended = pool.mend(&report).await;
+        sim.note("scrub", format_args!("  {} findings, {mended:?}", report.findings.len()));
+    }
 }
 
 /// Repairs missing copies, makes further ones, and drops some.
@@ -296,7 +328,12 @@ async fn copy(sim: Sim, pool: Spread, volumes: usize, rot: Rc<Rot>) {
         let volume = VolumeId(random.random_range(0..volumes) as u16);
         let done = match random.random_bool(0.4) {
             true if rot.is_fresh(object.id) => continue,
-            true => pool.drop_copy(object.id, volume).await,
+            true => {
+                rot.spare(Some(object.id));
+                let dropped = pool.drop_copy(object.id, volume).await;
+                rot.spare(None);
+                dropped
+            }
             false => pool.copy(object.id, volume, COPY).await.map(drop),
         };
         sim.note("copier", format_args!("  {} on {volume}: {done:?}", object.name));
@@ -307,6 +344,8 @@ async fn copy(sim: Sim, pool: Spread, volumes: usize, rot: Rc<Rot>) {
 enum Death {
     Process,
     Power,
+    /// The pool was closed, or at least the process tried to; then it ended.
+    Closed,
 }
 
 /// Volumes of one machine, from its start to its end.
@@ -315,70 +354,105 @@ struct Machine {
     power: Power,
     plan: FaultPlan,
     crashes: Vec<Crash>,
-    faults: Vec<Arc<Fault<Simulate<Crash>>>>,
+    faults: Vec<Arc<Fault<Crash>>>,
+    volumes: Vec<Arc<dyn Volume>>,
     /// Volumes that failed: any part of their unsynced bytes may be lost.
     failed: Rc<RefCell<Vec<bool>>>,
+    away: Vec<u32>,
     rot: Rc<Rot>,
 }
 
 impl Machine {
-    fn boot(sim: &Sim, images: &[Image], rot: &Rc<Rot>, random: &mut Xoshiro256PlusPlus) -> Self {
+    fn boot(sim: &Sim, world: &World, away: &[u32], random: &mut Xoshiro256PlusPlus) -> Self {
+        let images = &world.images;
         let (power, plan) = (Power::new(), FaultPlan::new(random.random()));
         let crashes: Vec<_> = (0..)
             .zip(images)
             .map(|(i, image)| Crash::new(Mem::from_image(&label(i), image.clone()), &power))
             .collect();
-        let faults = (0..).zip(&crashes).map(|(i, crash)| {
+        let clock = sim.clock();
+        let fault = |(i, crash): (u32, &Crash)| {
+            Arc::new(Fault::new(crash.clone(), &label(i), &plan, clock))
+        };
+        let faults: Vec<_> = (0..).zip(&crashes).map(fault).collect();
+        let volumes = (0..).zip(&faults).map(|(i, fault)| {
+            let timeout = Duration::from_millis(random.random_range(TIMEOUTS));
+            let limited = Deadline::new(Arc::clone(fault), &label(i), timeout, clock.clone());
             let contract = any_contract(random, 500..8_000, 10..200, 16 * KIB);
-            let (clock, seed) = (sim.clock().clone(), random.random());
-            let device = Simulate::new(crash.clone(), &contract, clock.clone(), seed);
-            Arc::new(Fault::new(device, &label(i), &plan, &clock))
+            let device = Simulate::new(limited, &contract, clock.clone(), random.random());
+            Arc::new(device) as Arc<dyn Volume>
         });
-        let faults = faults.collect();
+        let volumes = volumes.collect();
         let failed = Rc::new(RefCell::new(vec![false; images.len()]));
-        Self { power, plan, crashes, faults, failed, rot: Rc::clone(rot) }
+        Self {
+            power,
+            plan,
+            crashes,
+            faults,
+            volumes,
+            failed,
+            away: away.to_vec(),
+            rot: Rc::clone(&world.rot),
+        }
     }
 
-    fn members(&self, away: &[u32]) -> Vec<Member> {
-        let here = (0..).zip(&self.faults).filter(|(i, _)| !away.contains(i));
-        here.map(|(i, fault)| Member {
-            label: label(i),
-            volume: Arc::clone(fault) as Arc<dyn Volume>,
-        })
-        .collect()
+    fn members(&self) -> Vec<Member> {
+        let here = (0..).zip(&self.volumes).filter(|(i, _)| !self.away.contains(i));
+        here.map(|(i, volume)| Member { label: label(i), volume: Arc::clone(volume) }).collect()
     }
 
-    fn live_and_die(&self, sim: &Sim, random: &mut Xoshiro256PlusPlus) -> Death {
+    fn live_and_die(
+        &self,
+        sim: &Sim,
+        clients: &[Rc<Client>],
+        opened: &RefCell<Option<Spread>>,
+        random: &mut Xoshiro256PlusPlus,
+    ) -> Death {
         let steps_max = [200, 3_000, 30_000][random.random_range(0..3)];
         let steps = random.random_range(0..steps_max);
-        let death = if random.random_bool(0.5) { Death::Power } else { Death::Process };
+        let death = match random.random_range(0..5) {
+            0..2 => Death::Power,
+            2..4 => Death::Process,
+            _ => Death::Closed,
+        };
         for _ in 0..steps {
             if !sim.step() {
                 break;
             }
         }
+        let in_order = death == Death::Closed && random.random_bool(0.7);
+        if in_order {
+            clients.iter().for_each(|client| client.finish());
+            sim.run();
+        }
         sim.end_all_tasks();
+        let pool = opened.take();
+        // A close in order with every volume here leaves the mark of a clean end.
+        if !in_order || !self.away.is_empty() {
+            self.rot.before_death(&self.crashes, pool.as_ref());
+        }
+        if let Some(pool) = pool.filter(|_| death == Death::Closed) {
+            let closed = sim.clock().run(pool.close());
+            sim.note("machine", format_args!("! closed: {closed:?}"));
+        }
+        clients.iter().for_each(|client| client.stop());
         self.power.cut();
         sim.note("machine", format_args!("! death of the {death:?}"));
         death
     }
 
     /// The images that the next life begins with.
-    fn images(
-        &self,
-        images: &mut [Image],
-        away: &[u32],
-        death: Death,
-        random: &mut Xoshiro256PlusPlus,
-    ) {
+    fn images(&self, images: &mut [Image], death: Death, random: &mut Xoshiro256PlusPlus) {
         let failed = self.failed.borrow();
         for (i, (crash, image)) in self.crashes.iter().zip(images).enumerate() {
-            if away.contains(&(i as u32)) {
+            if self.away.contains(&(i as u32)) {
                 continue;
             }
             *image = match death {
-                Death::Process if !failed[i] => crash.after_process_death().image(),
-                Death::Process | Death::Power => crash.survivor(random.random()).image(),
+                Death::Process | Death::Closed if !failed[i] => crash.after_process_death().image(),
+                Death::Process | Death::Power | Death::Closed => {
+                    crash.survivor(random.random()).image()
+                }
             };
         }
     }
@@ -395,9 +469,9 @@ mod tests {
 
     #[test]
     fn outages_together_lose_nothing() {
-        let report = search(&PROGRAM, 0..60, 1);
+        let report = search(&PROGRAM, 0..300, 1);
         assert!(report.failures.is_empty(), "{}", report.failures[0]);
-        assert!(report.distinct > 40, "{} different endings", report.distinct);
+        assert!(report.distinct > 200, "{} different endings", report.distinct);
     }
 
     #[test]

@@ -1,23 +1,28 @@
 //! Bits that rot in one copy of an object, and the bytes as they were.
 //!
 //! One copy of an object rots, never the last good one, and none again before all of its copies were found good. The
-//! pool promises more for bytes that a checksum of its manifest covers:
+//! pool promises more for some bytes than for others:
 //!
-//! - covered bytes may rot at any moment, also where volumes fail: no copy spreads, and none stands in for a good one;
-//! - of other bytes only a reader knows that they are wrong. The pool promises to find a good copy while it runs, and after
-//!   a close. After a crash it makes copies alike, from any of them (ADR 29); so before the machine dies these bytes are
-//!   put right.
+//! - a sealed object may rot at any moment, also where volumes fail: the rotten copy does not spread, and does not stand
+//!   in for a good one;
+//! - a write that fails on the good copy of any other object drops that copy. So those rot only where no volume fails or is
+//!   away, and all are read before one does;
+//! - where no checksum of the manifest covers the bytes, only a reader knows that they are wrong. The pool finds a good
+//!   copy while it runs and after it was closed. After a crash it makes the copies alike, by any of them (ADR 29). So
+//!   these bytes are put right before the machine dies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
-use policy::placement::VolumeId;
+use policy::placement::{Layout, VolumeId};
 use pool::spread::ObjectStat;
 use pool::{Kind, ObjectId, Placed, Spread};
 use rand::RngExt;
-use volume::Name;
 use volume::layer::crash::Crash;
+use volume::task::block_on;
+use volume::{Name, Volume};
 
 use super::client::Client;
 use super::{Machine, Weather};
@@ -28,6 +33,8 @@ use crate::Sim;
 pub(super) struct Rot {
     spots: RefCell<BTreeMap<ObjectId, Spot>>,
     life: Cell<u32>,
+    /// The object of which the copier drops a copy: the other one may be verified already.
+    dropping: Cell<Option<ObjectId>>,
 }
 
 /// A byte that rotted.
@@ -36,6 +43,7 @@ struct Spot {
     offset: u64,
     good: u8,
     bad: u8,
+    sealed: bool,
     /// A checksum of the manifest covers the byte.
     covered: bool,
     life: u32,
@@ -44,6 +52,12 @@ struct Spot {
 impl Rot {
     pub(super) fn begin_life(&self) {
         self.life.set(self.life.get() + 1);
+        self.dropping.set(None);
+    }
+
+    /// Until the next call this object does not begin to rot.
+    pub(super) fn spare(&self, id: Option<ObjectId>) {
+        self.dropping.set(id);
     }
 
     /// Whether a copy of an object is rotten, as far as it is known.
@@ -63,7 +77,12 @@ impl Rot {
     /// and bytes without a checksum look the same to it.
     pub(super) fn is_fresh(&self, id: ObjectId) -> bool {
         let life = self.life.get();
-        self.spots.borrow().get(&id).is_some_and(|spot| spot.life == life || !spot.covered)
+        self.spots.borrow().get(&id).is_some_and(|spot| spot.life == life || !spot.sealed)
+    }
+
+    /// Whether an object rots that is not sealed: no volume may be away or fail before it was read.
+    pub(super) fn must_heal(&self) -> bool {
+        self.spots.borrow().values().any(|spot| !spot.sealed)
     }
 
     /// Every copy of every object was found good.
@@ -71,7 +90,7 @@ impl Rot {
         self.spots.borrow_mut().clear();
     }
 
-    /// Damages a byte of one copy of an object, below what was acknowledged.
+    /// Damages a byte of one copy of an object, below what was acknowledged. False if there is no such byte.
     fn spoil(
         &self,
         machine: &Machine,
@@ -79,12 +98,14 @@ impl Rot {
         len: u64,
         random: &mut impl RngExt,
     ) -> bool {
-        let here = |placed: &&Placed| placed.layout.volumes().len() == 1;
-        let copies: Vec<_> = object.copies.iter().filter(here).collect();
-        if copies.len() < 2 || copies.len() < object.copies.len() {
+        let is_here = |placed: &Placed| match placed.layout {
+            Layout::Whole { volume } => !machine.away.contains(&u32::from(volume.0)),
+            Layout::Striped { .. } => false,
+        };
+        if object.copies.len() < 2 || !object.copies.iter().all(is_here) {
             return false;
         }
-        let placed = copies[random.random_range(0..copies.len())];
+        let placed = &object.copies[random.random_range(0..object.copies.len())];
         let offset = random.random_range(0..len);
         let flip = 1 << random.random_range(0..8);
         let volume = placed.layout.volumes()[0];
@@ -92,29 +113,38 @@ impl Rot {
         let Some(good) = crash.damage(&leaf(object, placed), offset, |byte| byte ^ flip) else {
             return false;
         };
-        let covered = offset < object.checked_len;
-        let (bad, life) = (good ^ flip, self.life.get());
-        self.spots
-            .borrow_mut()
-            .insert(object.id, Spot { volume, offset, good, bad, covered, life });
+        let spot = Spot {
+            volume,
+            offset,
+            good,
+            bad: good ^ flip,
+            sealed: object.sealed,
+            covered: offset < object.checked_len,
+            life: self.life.get(),
+        };
+        self.spots.borrow_mut().insert(object.id, spot);
         true
     }
 
-    /// The machine is about to die: puts right what no checksum covers.
-    pub(super) fn before_death(&self, crashes: &[Crash], pool: &Spread) {
-        let objects = pool.objects();
+    /// The machine is about to die: puts right what no checksum covers. Without a pool, none was opened.
+    pub(super) fn before_death(&self, crashes: &[Crash], pool: Option<&Spread>) {
+        let objects = pool.map(Spread::objects);
         self.spots.borrow_mut().retain(|&id, spot| {
-            let Some(object) = objects.iter().find(|object| object.id == id) else {
-                return false;
-            };
-            if spot.covered && spot.offset < object.checked_len {
+            let checked_len = objects.as_ref().map_or(u64::MAX, |objects| {
+                let object = objects.iter().find(|object| object.id == id);
+                object.map_or(0, |object| object.checked_len)
+            });
+            if spot.covered && spot.offset < checked_len {
                 return true;
             }
             // Copies of the copy are as bad.
-            for placed in &object.copies {
-                let crash = &crashes[usize::from(placed.layout.volumes()[0].0)];
-                let mend = |byte| if byte == spot.bad { spot.good } else { byte };
-                crash.damage(&leaf(object, placed), spot.offset, mend);
+            let begins = format!("o{id}");
+            for crash in crashes {
+                let leaves = block_on(crash.list()).expect("the power is on");
+                for leaf in leaves.iter().filter(|leaf| leaf.name.as_str().starts_with(&begins)) {
+                    let mend = |byte| if byte == spot.bad { spot.good } else { byte };
+                    crash.damage(&leaf.name, spot.offset, mend);
+                }
             }
             false
         });
@@ -127,7 +157,7 @@ impl Machine {
         self,
         sim: Sim,
         pool: Spread,
-        clients: Vec<std::rc::Rc<Client>>,
+        clients: Vec<Rc<Client>>,
         weather: Weather,
     ) {
         let mut random = sim.random("rot");
@@ -141,7 +171,7 @@ impl Machine {
             objects.retain(|object| {
                 // Only where no volume fails does a reader always reach a good copy.
                 let may = weather == Weather::Rot || object.sealed;
-                may && !self.rot.has(object.id)
+                may && !self.rot.has(object.id) && self.rot.dropping.get() != Some(object.id)
             });
             if objects.is_empty() {
                 continue;

@@ -30,14 +30,22 @@ impl Machine {
 
     /// Random failures of a volume.
     fn rules(random: &mut Xoshiro256PlusPlus) -> Vec<Rule> {
-        let kinds = [ErrorKind::Unavailable, ErrorKind::Io, ErrorKind::Poisoned];
+        let kinds =
+            [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Io, ErrorKind::Poisoned];
         let kind = kinds[random.random_range(0..kinds.len())];
         let effect = match random.random_bool(0.3) && kind != ErrorKind::Poisoned {
             true => Effect::FailAfter(kind),
             false => Effect::Fail(kind),
         };
         let rule = Rule::new(effect);
-        match random.random_range(0..6) {
+        // Its end comes long after the limit; the call then takes effect.
+        let hangs = Duration::from_millis(random.random_range(10..2_000));
+        let hang = Rule::new(Effect::Slow(hangs));
+        match random.random_range(0..10) {
+            6 => vec![hang],
+            7 => vec![hang.clone().on(Op::Write), hang.on(Op::SetLen)],
+            8 => vec![hang.on(Op::Sync)],
+            9 => vec![Rule::new(Effect::Full)],
             0 | 1 => vec![Rule::new(Effect::Fail(ErrorKind::Unavailable))],
             2 => vec![rule.clone().on(Op::Write), rule.clone().on(Op::SetLen), rule.on(Op::Create)],
             3 => vec![rule.on(Op::Sync)],
@@ -108,8 +116,11 @@ impl Machine {
         }
         let (unavailable, poisoned) = (ErrorKind::Unavailable, ErrorKind::Poisoned);
         let dead = Rule::new(Effect::Fail(unavailable));
-        let rules = match random.random_range(0..4) {
+        let hang = Rule::new(Effect::Slow(Duration::from_secs(random.random_range(1..100))));
+        let rules = match random.random_range(0..6) {
             0 | 1 => vec![dead],
+            4 => vec![hang],
+            5 => vec![hang.clone().on(Op::Write), hang.on(Op::Sync)],
             2 => vec![dead.clone().on(Op::Write), dead.clone().on(Op::Sync), dead.on(Op::Create)],
             _ => vec![Rule::new(Effect::Fail(poisoned)).on(Op::Sync)],
         };

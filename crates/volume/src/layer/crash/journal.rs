@@ -92,8 +92,8 @@ impl Journal {
             .expect("the live volume has an object of this name")
     }
 
-    /// A byte of a live object that no unsynced change covers or cuts off.
-    pub(super) fn durable_byte(&mut self, name: &Name, offset: u64) -> Option<&mut u8> {
+    /// A durable byte of a live object, and whether an unsynced change covers it or cuts it off.
+    pub(super) fn durable_byte(&mut self, name: &Name, offset: u64) -> Option<(&mut u8, bool)> {
         let object = self.objects.get_mut(&self.id(name))?;
         let changes = |change: &Change| match change {
             Change::Write { offset: from, data } => {
@@ -101,10 +101,8 @@ impl Journal {
             }
             Change::SetLen(len) => *len <= offset,
         };
-        if object.changes.iter().any(changes) {
-            return None;
-        }
-        object.durable.get_mut(index(offset))
+        let is_covered = object.changes.iter().any(changes);
+        Some((object.durable.get_mut(index(offset))?, is_covered))
     }
 
     pub(super) fn change(&mut self, id: Id, change: Change) {

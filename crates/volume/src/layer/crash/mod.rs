@@ -142,20 +142,22 @@ impl Crash {
         Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
     }
 
-    /// Changes a durable byte of an object without a write, as a device does that rots: the running machine and every
-    /// survivor have it, unless a write covers it. Returns the byte as it was, or `None` if the object has no such
-    /// byte, or `change` leaves it as it is.
+    /// Changes a durable byte of an object without a write, as a device does that rots. The running machine reads it, and
+    /// every survivor has it, unless an unsynced change covers it. Returns the byte as it was, or `None` if the object has
+    /// no such durable byte, or `change` leaves it as it is.
     pub fn damage(&self, name: &Name, offset: u64, change: impl Fn(u8) -> u8) -> Option<u8> {
         let _power = self.power.0.lock();
         self.live.open_now(name).ok()?;
         let mut journal = self.journal.lock();
-        let durable = journal.durable_byte(name, offset)?;
+        let (durable, is_covered) = journal.durable_byte(name, offset)?;
         let found = *durable;
         *durable = change(found);
         if *durable == found {
             return None;
         }
-        self.live.damage(name, offset, |byte| *byte = change(*byte));
+        if !is_covered {
+            self.live.damage(name, offset, |byte| *byte = change(*byte));
+        }
         Some(found)
     }
 
