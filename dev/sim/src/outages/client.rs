@@ -15,7 +15,7 @@ use rand::{Rng, RngExt};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::{Check, Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
-use super::expect::{self, Stage, Thing};
+use super::expect::{self, Overwrites, Stage, Thing};
 use super::rot::Rot;
 use crate::Sim;
 
@@ -53,6 +53,8 @@ struct Memory {
     things: BTreeMap<String, Thing>,
     /// The name of the current operation.
     busy: Option<String>,
+    /// The name of an append that failed, and is tried again next.
+    again: Option<String>,
     /// The names that must be readable without the lost volume.
     promised: BTreeSet<String>,
     made: u64,
@@ -109,7 +111,8 @@ impl Client {
     /// Notes that the process ended.
     pub(super) fn stop(&self) {
         self.finishes.set(false);
-        self.memory.borrow_mut().busy = None;
+        let memory = &mut *self.memory.borrow_mut();
+        (memory.busy, memory.again) = (None, None);
     }
 
     fn at(&self, name: &str) -> Name {
@@ -125,11 +128,14 @@ impl Client {
             if self.finishes.get() {
                 return;
             }
-            let choice = self.random.borrow_mut().random_range(0..11);
+            let choice = self.random.borrow_mut().random_range(0..13);
+            let again = self.memory.borrow().again.is_some();
             let (what, done) = match choice {
+                _ if again => self.append(&sim, &pool).await,
                 0..3 => self.replace(&pool).await,
                 3..9 => self.append(&sim, &pool).await,
                 9 => self.seal(&pool).await,
+                10..12 => self.overwrite(&pool).await,
                 _ => self.remove(&pool).await,
             };
             let memory = &mut *self.memory.borrow_mut();
@@ -191,12 +197,11 @@ impl Client {
             let there: Vec<_> = memory.things.iter().filter(may).map(|(name, _)| name).collect();
             let old = (!there.is_empty() && random.random_bool(0.8))
                 .then(|| there[random.random_range(0..there.len())].clone());
-            let name = old.unwrap_or_else(|| {
+            let name = memory.again.take().or(old).unwrap_or_else(|| {
                 memory.made += 1;
                 format!("a{}.{}", memory.made, ["log", "dat"][random.random_range(0..2)])
             });
-            let thing = Thing::Appended { acked: None, stage: Stage::Grows };
-            let thing = memory.things.entry(name.clone()).or_insert(thing);
+            let thing = memory.things.entry(name.clone()).or_insert(Thing::created());
             let Thing::Appended { acked, .. } = thing else { unreachable!("its name says so") };
             let acked = acked.clone().unwrap_or_default();
             memory.busy = Some(name.clone());
@@ -231,20 +236,71 @@ impl Client {
         let memory = &mut *self.memory.borrow_mut();
         match &done {
             Ok(()) => {
-                let mut all = acked;
-                all.extend_from_slice(&bytes);
-                let thing = Thing::Appended { acked: Some(all), stage: Stage::Grows };
-                memory.things.insert(name.clone(), thing);
+                if let Some(Thing::Appended { acked, .. }) = memory.things.get_mut(&name) {
+                    acked.get_or_insert_default().extend_from_slice(&bytes);
+                }
             }
             // Half of the time it is never written again.
             Err(_) if self.random.borrow_mut().random_bool(0.5) => {
                 let thing = memory.things.get_mut(&name);
-                if let Some(Thing::Appended { acked: Some(_), stage }) = thing {
+                if let Some(Thing::Appended { acked: Some(_), stage, .. }) = thing {
                     sim.note(&self.home, format_args!("  {name} is left alone"));
                     *stage = Stage::Final;
                 }
             }
-            Err(_) => {}
+            Err(_) => memory.again = Some(name.clone()),
+        }
+        (name, done)
+    }
+
+    /// Writes over acknowledged bytes, and syncs. After a failure the next overwrite is of the same bytes.
+    async fn overwrite(&self, pool: &Spread) -> (String, Result<()>) {
+        let name = {
+            let memory = &mut *self.memory.borrow_mut();
+            let may = |(_, thing): &(&String, &Thing)| {
+                matches!(thing, Thing::Appended { acked: Some(_), stage: Stage::Grows, .. })
+            };
+            let there: Vec<_> = memory.things.iter().filter(may).map(|(name, _)| name).collect();
+            let Some(last) = there.len().checked_sub(1) else { return ("nothing".into(), Ok(())) };
+            let name = there[self.random.borrow_mut().random_range(0..=last)].clone();
+            memory.busy = Some(name.clone());
+            name
+        };
+        let object = match pool.open_handle(&self.at(&name)).await {
+            Ok(object) => object,
+            Err(e) => return (name, Err(e)),
+        };
+        // Only the bytes that rotted are known, not those that they are replaced by.
+        if self.rot.has(object.id()) {
+            return (name, Ok(()));
+        }
+        let (range, bytes) = {
+            let (random, memory) = (&mut *self.random.borrow_mut(), &mut *self.memory.borrow_mut());
+            let thing = memory.things.get_mut(&name);
+            let Some(Thing::Appended { acked: Some(acked), over, .. }) = thing else {
+                unreachable!("one operation of a user follows the other")
+            };
+            over.begun += 1;
+            if over.torn.is_empty() {
+                let from = random.random_range(0..acked.len());
+                let len = random.random_range(1..=(acked.len() - from).min(3_000));
+                over.torn = from..from + len;
+            }
+            let mut bytes = vec![0; over.torn.len()];
+            random.fill_bytes(&mut bytes);
+            (over.torn.clone(), bytes)
+        };
+        let done = async {
+            object.write_at(range.start as u64, IoBuf::from(&bytes[..]), WRITE).await?;
+            object.sync(WRITE).await
+        };
+        let done = done.await;
+        if done.is_ok()
+            && let Some(Thing::Appended { acked: Some(acked), over, .. }) =
+                self.memory.borrow_mut().things.get_mut(&name)
+        {
+            acked[range].copy_from_slice(&bytes);
+            over.torn = 0..0;
         }
         (name, done)
     }
@@ -253,7 +309,7 @@ impl Client {
         let name = {
             let memory = &mut *self.memory.borrow_mut();
             let long = |(_, thing): &(&String, &Thing)| match thing {
-                Thing::Appended { acked, stage } => {
+                Thing::Appended { acked, stage, .. } => {
                     *stage == Stage::Going
                         || acked.as_ref().is_some_and(|acked| acked.len() > LENGTH_MAX / 8)
                 }
@@ -284,7 +340,7 @@ impl Client {
         let name = {
             let memory = &mut *self.memory.borrow_mut();
             let found = memory.things.iter_mut().find_map(|(name, thing)| match thing {
-                Thing::Appended { acked: Some(_), stage: stage @ Stage::Grows } => {
+                Thing::Appended { acked: Some(_), stage: stage @ Stage::Grows, .. } => {
                     *stage = Stage::Final;
                     Some(name.clone())
                 }
@@ -294,18 +350,34 @@ impl Client {
             memory.busy = Some(name.clone());
             name
         };
-        let done = async { pool.open(&self.at(&name)).await?.seal(WRITE).await }.await;
+        let done = async {
+            let object = pool.open_handle(&self.at(&name)).await?;
+            object.seal(WRITE).await?;
+            // Bytes of failed writes stay, or not. From now on they are what they are.
+            let len = usize::try_from(object.len()).expect("it fits in memory");
+            if let Ok(read) = object.read_at(0, IoBufMut::zeroed(len), READ).await
+                && !self.rot.has(object.id())
+                && let Some(thing) = self.memory.borrow_mut().things.get_mut(&name)
+                && thing.accepts(&name, &read)
+            {
+                let (acked, over) = (Some(read.to_vec()), Overwrites::default());
+                *thing = Thing::Appended { acked, stage: Stage::Sealed, over };
+            }
+            Ok(())
+        };
+        let done = done.await;
         (name, done)
     }
 
-    /// How many bytes of an object were acknowledged, `u64::MAX` for all; `None` if it is none of this user's, or may
-    /// be removed.
+    /// How many bytes of an object were acknowledged, `u64::MAX` for all; `None` if it is none of this user's, is being
+    /// written over, or may be removed.
     pub(super) fn len_of(&self, name: &Name) -> Option<u64> {
         let name = name.as_str().strip_prefix(&format!("{}/", self.home))?;
         match self.memory.borrow().things.get(name)? {
             Thing::Register { acked: 0, .. } => None,
             Thing::Register { .. } => Some(u64::MAX),
             Thing::Appended { stage: Stage::Going, .. } | Thing::Removed => None,
+            Thing::Appended { over, .. } if !over.torn.is_empty() => None,
             Thing::Appended { acked, .. } => Some(acked.as_ref()?.len() as u64),
         }
     }
@@ -352,10 +424,13 @@ impl Client {
             Err(e) => Err(e),
         };
         let must = match sure {
-            Sure::All => true,
+            Sure::All => before.is_acknowledged(),
             Sure::Promised => self.memory.borrow().promised.contains(name),
             Sure::Nothing => false,
         };
+        if before.is_overwritten(&now()) {
+            return;
+        }
         let found = match found {
             Ok(found) => Some(found),
             Err(e) if e.kind() == ErrorKind::NotFound => None,
@@ -382,6 +457,13 @@ impl Client {
         if thing.accepts(name, &read) {
             return Ok(read.to_vec());
         }
+        let now = self.memory.borrow().things.get(name).cloned();
+        let is_same = now.is_some_and(|now| *thing == now);
+        assert!(
+            !is_same || matches!(thing, Thing::Register { .. }) || self.rot.has(object.id()),
+            "{}/{name}: a copy is not good, and none rotted",
+            self.home
+        );
         // The key-value store does so with its tables.
         if matches!(thing, Thing::Register { .. }) && self.random.borrow_mut().random() {
             pool.distrust(object, READ).await?;

@@ -1,5 +1,7 @@
 //! A user's expectation of the bytes under a name.
 
+use std::ops::Range;
+
 /// A user's expectation under a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Thing {
@@ -7,7 +9,7 @@ pub(super) enum Thing {
     Register { acked: u64, tried: u64 },
     /// An object with appends: every byte whose sync was acknowledged. `acked` is `None` if not even its name
     /// was acknowledged.
-    Appended { acked: Option<Vec<u8>>, stage: Stage },
+    Appended { acked: Option<Vec<u8>>, stage: Stage, over: Overwrites },
     /// It was removed.
     Removed,
 }
@@ -19,19 +21,67 @@ pub(super) enum Stage {
     Grows,
     /// It is not written again, and may be sealed.
     Final,
+    /// It was sealed, and read since: it has exactly the bytes and the length that it had then.
+    Sealed,
     /// A removal was requested and not acknowledged.
     Going,
 }
 
+/// Writes over acknowledged bytes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Overwrites {
+    /// How many began.
+    pub(super) begun: u64,
+    /// The bytes of one that was not acknowledged: they may be the old ones, the new ones, or some of each.
+    pub(super) torn: Range<usize>,
+}
+
+impl Overwrites {
+    /// The first byte of `found` that is not the one of `acked`.
+    fn differs(&self, found: &[u8], acked: &[u8]) -> Option<usize> {
+        let same = |at: usize| found[at] == acked[at] || self.torn.contains(&at);
+        (0..found.len().min(acked.len())).find(|&at| !same(at))
+    }
+}
+
 impl Thing {
+    /// An object that only its creation was asked for.
+    pub(super) const fn created() -> Self {
+        let over = Overwrites { begun: 0, torn: 0..0 };
+        Self::Appended { acked: None, stage: Stage::Grows, over }
+    }
+
+    /// Whether acknowledged bytes are written over since the user expected this.
+    pub(super) fn is_overwritten(&self, after: &Self) -> bool {
+        match (self, after) {
+            (Self::Appended { over, .. }, Self::Appended { over: after, .. }) => {
+                over.begun != after.begun
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the checksums in `found` are right, as far as it was acknowledged.
     pub(super) fn accepts(&self, name: &str, found: &[u8]) -> bool {
         match self {
             Self::Register { .. } => {
                 version(found).is_some_and(|version| found == table(name, version))
             }
-            Self::Appended { acked: Some(acked), .. } => found.starts_with(acked),
+            Self::Appended { acked: Some(acked), stage, over } => {
+                found.len() >= acked.len()
+                    && (*stage != Stage::Sealed || found.len() == acked.len())
+                    && over.differs(found, acked).is_none()
+            }
             Self::Appended { acked: None, .. } | Self::Removed => true,
+        }
+    }
+
+    /// Whether the object must be there: its creation was acknowledged, or its first version.
+    pub(super) const fn is_acknowledged(&self) -> bool {
+        match self {
+            Self::Register { acked, .. } => *acked > 0,
+            Self::Appended { acked, .. } => acked.is_some(),
+            Self::Removed => false,
         }
     }
 
@@ -74,12 +124,12 @@ impl Thing {
                     found => Err(format!("is {found:?}, acknowledged was {acked}, tried {tried}")),
                 }
             }
-            (Self::Appended { acked: Some(acked), .. }, Some(found)) => {
-                if found.len() < acked.len() {
+            (Self::Appended { acked: Some(acked), stage, over }, Some(found)) => {
+                let is_longer = *stage == Stage::Sealed && found.len() > acked.len();
+                if found.len() < acked.len() || is_longer {
                     return Err(format!("has {} bytes of {}", found.len(), acked.len()));
                 }
-                let differs = found.iter().zip(acked).position(|(found, acked)| found != acked);
-                match differs {
+                match over.differs(found, acked) {
                     Some(at) => Err(format!("has other bytes from {at} on of {}", acked.len())),
                     None => Ok(()),
                 }
@@ -97,8 +147,11 @@ fn version(found: &[u8]) -> Option<u64> {
 /// The bytes of a version of a table.
 pub(super) fn table(name: &str, version: u64) -> Vec<u8> {
     let mut bytes = version.to_le_bytes().to_vec();
-    let len = 8 + (version as usize * 7919 + name.len() * 31) % 9_000;
+    // A rotten version may be any number.
+    let len = 8 + (version.wrapping_mul(7919) as usize).wrapping_add(name.len() * 31) % 9_000;
     let salt = name.bytes().map(u64::from).sum::<u64>();
-    bytes.extend((8..len as u64).map(|i| (i * 31 + version * 17 + salt) as u8));
+    bytes.extend(
+        (8..len as u64).map(|i| (i * 31 + salt).wrapping_add(version.wrapping_mul(17)) as u8),
+    );
     bytes
 }

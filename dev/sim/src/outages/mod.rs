@@ -324,7 +324,15 @@ async fn copy(sim: Sim, pool: Spread, volumes: usize, rot: Rc<Rot>) {
         if objects.is_empty() {
             continue;
         }
-        let object = &objects[random.random_range(0..objects.len())];
+        // Those with a copy that rotted in an earlier life first: the others must not follow it.
+        let rotten: Vec<_> = objects
+            .iter()
+            .filter(|object| rot.has(object.id) && !rot.is_fresh(object.id))
+            .collect();
+        let object = match rotten.len() {
+            0 => &objects[random.random_range(0..objects.len())],
+            len => rotten[random.random_range(0..len)],
+        };
         let volume = VolumeId(random.random_range(0..volumes) as u16);
         let done = match random.random_bool(0.4) {
             true if rot.is_fresh(object.id) => continue,
