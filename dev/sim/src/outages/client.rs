@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use policy::intent::{Family, Intent, Kind};
 use policy::purpose::{Io, Origin, Step};
 use pool::Spread;
@@ -339,14 +340,18 @@ impl Client {
     async fn seal(&self, pool: &Spread) -> (String, Result<()>) {
         let name = {
             let memory = &mut *self.memory.borrow_mut();
-            let found = memory.things.iter_mut().find_map(|(name, thing)| match thing {
-                Thing::Appended { acked: Some(_), stage: stage @ Stage::Grows, .. } => {
-                    *stage = Stage::Final;
+            let is_open = |(name, thing): (&String, &Thing)| match thing {
+                Thing::Appended { acked: Some(_), stage: Stage::Grows | Stage::Final, .. } => {
                     Some(name.clone())
                 }
                 _ => None,
-            });
-            let Some(name) = found else { return ("nothing".into(), Ok(())) };
+            };
+            let open: Vec<_> = memory.things.iter().filter_map(is_open).collect();
+            let Some(last) = open.len().checked_sub(1) else { return ("nothing".into(), Ok(())) };
+            let name = open[self.random.borrow_mut().random_range(0..=last)].clone();
+            if let Some(Thing::Appended { stage, .. }) = memory.things.get_mut(&name) {
+                *stage = Stage::Final;
+            }
             memory.busy = Some(name.clone());
             name
         };
@@ -477,8 +482,8 @@ impl Client {
         Ok(object.read_again(0, IoBufMut::zeroed(len), READ, check).await?.to_vec())
     }
 
-    /// Reads every copy of every object twice: the first time repairs what rotted, the second time all are good. After a
-    /// scrub that replaced damaged copies, those of sealed objects are good at once. No volume fails, and nothing is
+    /// Reads every copy of every object twice: the first time repairs what rotted, the second time all are good, and equal
+    /// also where nothing was acknowledged. After a scrub that replaced damaged copies, those of sealed objects are good at once. No volume fails, and nothing is
     /// written.
     pub(super) async fn heal(&self, pool: &Spread, scrubbed: bool) {
         let objects = pool.objects();
@@ -492,10 +497,13 @@ impl Client {
             let len = usize::try_from(object.len()).expect("it fits in memory");
             for must_be_good in [false, true] {
                 let good = Arc::new(AtomicUsize::new(0));
+                let bytes = Arc::new(Mutex::new(Vec::new()));
                 let check: Check = {
                     let (good, thing, name) = (Arc::clone(&good), thing.clone(), name.clone());
+                    let all = Arc::clone(&bytes);
                     Arc::new(move |bytes| {
                         let accepts = thing.accepts(&name, bytes);
+                        all.lock().push(bytes.to_vec());
                         good.fetch_add(usize::from(accepts), Ordering::Relaxed);
                         accepts
                     })
@@ -503,6 +511,8 @@ impl Client {
                 let read = object.read_again(0, IoBufMut::zeroed(len), READ, check).await;
                 read.unwrap_or_else(|e| panic!("{}/{name}: no good copy: {e}", self.home));
                 let (good, copies) = (good.load(Ordering::Relaxed), pool.copies_of(object.id()));
+                let equal = !must_be_good || bytes.lock().windows(2).all(|two| two[0] == two[1]);
+                assert!(equal, "{}/{name}: the copies {copies:?} differ", self.home);
                 let must_be_good = must_be_good || (scrubbed && is_sealed(object.id()));
                 let all = !must_be_good || good == copies.len();
                 assert!(all, "{}/{name}: {good} good copies of {copies:?}", self.home);

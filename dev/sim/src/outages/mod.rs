@@ -179,7 +179,6 @@ fn live(
         let (sim, clients, opened) = (sim.clone(), world.clients.clone(), Rc::clone(&opened));
         let (members, opening) = (machine.members(), opening(world.copies, random));
         let (power, lost, machine) = (machine.power.clone(), Rc::clone(&lost), machine.clone());
-        let volumes = world.images.len();
         async move {
             let pool = match Spread::open(members, opening).await {
                 Ok(pool) => pool,
@@ -227,7 +226,7 @@ fn live(
                 let rot = Rc::clone(&machine.rot);
                 let scrubs = scrub(sim.clone(), pool.clone(), Rc::clone(&rot), sure);
                 sim.spawn("scrub", scrubs);
-                sim.spawn("copier", copy(sim.clone(), pool, volumes, rot));
+                sim.spawn("copier", copy(sim.clone(), pool, machine));
             }
         }
     });
@@ -311,7 +310,8 @@ async fn scrub(sim: Sim, pool: Spread, rot: Rc<Rot>, sure: Sure) {
 }
 
 /// Repairs missing copies, makes further ones, and drops some.
-async fn copy(sim: Sim, pool: Spread, volumes: usize, rot: Rc<Rot>) {
+async fn copy(sim: Sim, pool: Spread, machine: Machine) {
+    let (rot, volumes) = (&machine.rot, machine.volumes.len());
     let mut random = sim.random("copier");
     for _ in 0..random.random_range(0..8) {
         sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
@@ -329,21 +329,33 @@ async fn copy(sim: Sim, pool: Spread, volumes: usize, rot: Rc<Rot>) {
             .iter()
             .filter(|object| rot.has(object.id) && !rot.is_fresh(object.id))
             .collect();
+        let is_rotten = !rotten.is_empty();
         let object = match rotten.len() {
             0 => &objects[random.random_range(0..objects.len())],
             len => rotten[random.random_range(0..len)],
         };
-        let volume = VolumeId(random.random_range(0..volumes) as u16);
-        let done = match random.random_bool(0.4) {
-            true if rot.is_fresh(object.id) => continue,
-            true => {
-                rot.spare(Some(object.id));
-                let dropped = pool.drop_copy(object.id, volume).await;
-                rot.spare(None);
-                dropped
-            }
-            false => pool.copy(object.id, volume, COPY).await.map(drop),
+        let good = object.copies.iter().find(|placed| !rot.is_in(object.id, placed));
+        let volume = match good {
+            Some(good) if is_rotten && random.random_bool(0.5) => good.layout.volumes()[0],
+            _ => VolumeId(random.random_range(0..volumes) as u16),
         };
+        let done =
+            match object.copies.iter().any(|placed| placed.layout.volumes().contains(&volume)) {
+                true if rot.is_fresh(object.id) => continue,
+                true => {
+                    rot.spare(Some(object.id));
+                    let dropped = pool.drop_copy(object.id, volume).await;
+                    rot.spare(None);
+                    dropped
+                }
+                false => {
+                    let copied = pool.copy(object.id, volume, COPY).await;
+                    let spread =
+                        copied.is_ok() && rot.has_spread(&machine, &pool, object.id, volume);
+                    assert!(!spread, "{}: a rotten copy was copied", object.name);
+                    copied.map(drop)
+                }
+            };
         sim.note("copier", format_args!("  {} on {volume}: {done:?}", object.name));
     }
 }

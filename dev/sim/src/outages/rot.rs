@@ -22,10 +22,10 @@ use pool::{Kind, ObjectId, Placed, Spread};
 use rand::RngExt;
 use volume::layer::crash::Crash;
 use volume::task::block_on;
-use volume::{Name, Volume};
+use volume::{IoBufMut, Name, Volume};
 
 use super::client::Client;
-use super::{Machine, Weather};
+use super::{COPY, Machine, Weather};
 use crate::Sim;
 
 /// The rotten copies of all objects, over all lives of the pool.
@@ -124,6 +124,33 @@ impl Rot {
         };
         self.spots.borrow_mut().insert(object.id, spot);
         true
+    }
+
+    /// Whether a further copy of an object that was sealed when it rotted has the rotten byte too.
+    pub(super) fn has_spread(
+        &self,
+        machine: &Machine,
+        pool: &Spread,
+        id: ObjectId,
+        volume: VolumeId,
+    ) -> bool {
+        let spots = self.spots.borrow();
+        let Some(spot) = spots.get(&id).filter(|spot| spot.sealed && spot.volume != volume) else {
+            return false;
+        };
+        let objects = pool.objects();
+        let found = objects.iter().find(|object| object.id == id).and_then(|object| {
+            let placed =
+                object.copies.iter().find(|placed| placed.layout.volumes().contains(&volume))?;
+            Some(leaf(object, placed))
+        });
+        let Some(leaf) = found else { return false };
+        let crash = &machine.crashes[usize::from(volume.0)];
+        let read = block_on(async {
+            let copy = crash.open(&leaf).await?;
+            copy.read_at(spot.offset, IoBufMut::zeroed(1), COPY).await
+        });
+        read.expect("a device below its faults does not fail")[0] == spot.bad
     }
 
     /// The machine is about to die: puts right what no checksum covers. Without a pool, none was opened.

@@ -41,7 +41,9 @@ impl Machine {
         // Its end comes long after the limit; the call then takes effect.
         let hangs = Duration::from_millis(random.random_range(10..2_000));
         let hang = Rule::new(Effect::Slow(hangs));
-        match random.random_range(0..10) {
+        match random.random_range(0..12) {
+            // The volume answers again while the writes are under way.
+            10 | 11 => vec![hang.named("o*").on(Op::Write)],
             6 => vec![hang],
             7 => vec![hang.clone().on(Op::Write), hang.on(Op::SetLen)],
             8 => vec![hang.on(Op::Sync)],
