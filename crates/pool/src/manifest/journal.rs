@@ -14,9 +14,9 @@
 //! move at any step:
 //!
 //! 1. write the snapshot to every copy and sync it;
-//! 2. raise the epoch in the headers: first that of the copy that opens the pool alone, if there is one;
-//!    then those of the volumes with copies, then all others that answer. The first raised header makes
-//!    the new generation the current one;
+//! 2. raise the epoch in the headers: first that of the copy that opens the pool alone, if there is one,
+//!    or those of full volumes that the manifest leaves; then those of the volumes with copies, then all
+//!    others that answer. The first raised header makes the new generation the current one;
 //! 3. only then write edits to it, and remove the old copies.
 //!
 //! An attempt that fails before step 2 has no effect: no header refers to its copies. One that fails in
@@ -366,7 +366,11 @@ impl Journal {
                 (Some(alone), _) => (wanted.clone(), vec![alone]),
                 (None, Some(step)) => (step, Vec::new()),
                 (None, None) if home.may_count.iter().flatten().all(answers) => {
-                    (wanted.clone(), home.may_count.concat())
+                    // The new home may open without the others: its own volumes come last.
+                    let mut first = home.may_count.concat();
+                    first.sort_by_key(|id| (wanted.contains(id), *id));
+                    first.dedup();
+                    (wanted.clone(), first)
                 }
                 (None, None) if moved && !home.lost => return Ok(()),
                 (None, None) => return Err(self.too_few_left(failed)),

@@ -66,6 +66,8 @@ pub struct ObjectStat {
     pub len: u64,
     /// Whether it has a checksum and never changes.
     pub sealed: bool,
+    /// The number of its first bytes that a checksum covers: all of a sealed object, none or some of a log.
+    pub checked_len: u64,
     /// Its copies, in order.
     pub copies: Vec<Placed>,
 }
@@ -126,6 +128,7 @@ impl Spread {
                 kind: object.kind,
                 len: object.len(),
                 sealed: object.is_sealed(),
+                checked_len: object.checked().map_or(0, |checked| checked.len),
                 copies: object.copies.iter().cloned().collect(),
             })
         };

@@ -86,6 +86,34 @@ fn a_write_that_fails_on_every_copy_keeps_every_copy() {
     }
 }
 
+/// Two of three volumes are full, and refuse their headers too. The manifest moved to the third alone, whose header was
+/// raised before the others refused: the two went on without it, and when it came back its older manifest counted.
+#[test]
+fn a_move_from_full_volumes_that_fails_leaves_one_manifest() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        for text in ["a", "b", "c"] {
+            put(&pool, text, b"before").await.unwrap();
+        }
+        for volume in ["s1", "s2"] {
+            rig.plan.inject(Rule::new(Effect::Full).volume(volume));
+            rig.plan.inject(Rule::new(UNAVAILABLE).on(Call::Write).volume(volume));
+        }
+        for text in ["a", "b", "c"] {
+            pool.remove(&name(text)).await.unwrap_err();
+        }
+    });
+    mend(&rig);
+    block_on(async {
+        if let Ok(pool) = open(&rig, &[1, 2]).await {
+            put(&pool, "d", b"acknowledged").await.unwrap();
+        }
+    });
+    let found = block_on(async { get(&open(&rig, &[0, 1, 2]).await.unwrap(), "d").await });
+    assert_eq!(found.unwrap(), b"acknowledged");
+}
+
 #[test]
 fn a_write_that_is_given_up_keeps_every_copy() {
     let rig = Rig::new(mems(3));

@@ -92,6 +92,19 @@ impl Journal {
             .expect("the live volume has an object of this name")
     }
 
+    /// A durable byte of a live object, and whether an unsynced change covers it or cuts it off.
+    pub(super) fn durable_byte(&mut self, name: &Name, offset: u64) -> Option<(&mut u8, bool)> {
+        let object = self.objects.get_mut(&self.id(name))?;
+        let changes = |change: &Change| match change {
+            Change::Write { offset: from, data } => {
+                (*from..from + data.len() as u64).contains(&offset)
+            }
+            Change::SetLen(len) => *len <= offset,
+        };
+        let is_covered = object.changes.iter().any(changes);
+        Some((object.durable.get_mut(index(offset))?, is_covered))
+    }
+
     pub(super) fn change(&mut self, id: Id, change: Change) {
         // An object that has a name in no survivor needs no journal.
         if let Some(object) = self.objects.get_mut(&id) {

@@ -20,7 +20,9 @@
 //! - **Logs** are no exception: this is the death of the machine. For the death of the process see
 //!   [`Crash::after_process_death`].
 //!
-//! Not modelled here: bytes that rot, are misplaced or unreadable ([`crate::layer::fault`] models those), and a device
+//! - **Bytes that rot** do so when a test says it: see [`Crash::damage`].
+//!
+//! Not modelled here: bytes that are misplaced or unreadable ([`crate::layer::fault`] models those), and a device
 //! that reports a sync it did not make. Sectors never mix old and new bytes, and stale bytes of other objects never
 //! show.
 
@@ -138,6 +140,25 @@ impl Crash {
         let _power = self.power.0.lock();
         let (image, set_aside) = (self.live.image(), self.live.set_aside());
         Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
+    }
+
+    /// Changes a durable byte of an object without a write, as a device does that rots. The running machine reads it, and
+    /// every survivor has it, unless an unsynced change covers it. Returns the byte as it was, or `None` if the object has
+    /// no such durable byte, or `change` leaves it as it is.
+    pub fn damage(&self, name: &Name, offset: u64, change: impl Fn(u8) -> u8) -> Option<u8> {
+        let _power = self.power.0.lock();
+        self.live.open_now(name).ok()?;
+        let mut journal = self.journal.lock();
+        let (durable, is_covered) = journal.durable_byte(name, offset)?;
+        let found = *durable;
+        *durable = change(found);
+        if *durable == found {
+            return None;
+        }
+        if !is_covered {
+            self.live.damage(name, offset, |byte| *byte = change(*byte));
+        }
+        Some(found)
     }
 
     /// Locks the power for one call, if it is on.

@@ -175,6 +175,30 @@ fn a_name_used_again_stands_for_the_old_the_new_or_nothing() {
 }
 
 #[test]
+fn what_rotted_is_read_and_survives_until_it_is_written_over() {
+    let m = Machine::new();
+    let a = m.create("a");
+    write(&*a, 0, &page(1));
+    assert_eq!(m.volume.damage(&name("a"), 7, |byte| byte ^ 2), None, "no byte is durable");
+    sync(&*a);
+    assert_eq!(m.volume.damage(&name("a"), 7, |byte| byte ^ 2), Some(1));
+    assert_eq!(m.volume.damage(&name("a"), 7, |byte| byte), None, "nothing changes");
+    assert_eq!(m.volume.damage(&name("a"), PAGE as u64, |byte| byte ^ 2), None, "it is too short");
+    assert_eq!(m.volume.damage(&name("b"), 0, |byte| byte ^ 2), None, "there is no such object");
+    let mut rotten = page(1);
+    rotten[7] = 3;
+    let read = block_on(a.read_at(0, IoBufMut::zeroed(PAGE), IO)).unwrap();
+    assert_eq!(read[..], rotten[..]);
+    assert_eq!(m.survivors_of("a"), BTreeSet::from([Some(rotten)]));
+    write(&*a, 0, &page(2));
+    assert_eq!(m.volume.damage(&name("a"), 7, |byte| byte ^ 4), Some(3));
+    let read = block_on(a.read_at(0, IoBufMut::zeroed(PAGE), IO)).unwrap();
+    assert_eq!(read[..], page(2)[..], "the write covers it");
+    sync(&*a);
+    assert_eq!(m.survivors_of("a"), BTreeSet::from([Some(page(2))]));
+}
+
+#[test]
 fn the_death_of_the_process_loses_nothing() {
     let m = Machine::new();
     let log = m.create("wal.log");

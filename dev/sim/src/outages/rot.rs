@@ -1,0 +1,230 @@
+//! Bits that rot in one copy of an object, and the bytes as they were.
+//!
+//! One copy of an object rots, never the last good one, and none again before all of its copies were found good. The
+//! pool promises more for some bytes than for others:
+//!
+//! - a sealed object may rot at any moment, also where volumes fail: the rotten copy does not spread, and does not stand
+//!   in for a good one;
+//! - a write that fails on the good copy of any other object drops that copy. So those rot only where no volume fails or is
+//!   away, and all are read before one does;
+//! - where no checksum of the manifest covers the bytes, only a reader knows that they are wrong. The pool finds a good
+//!   copy while it runs and after it was closed. After a crash it makes the copies alike, by any of them (ADR 29). So
+//!   these bytes are put right before the machine dies.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use policy::placement::{Layout, VolumeId};
+use pool::spread::ObjectStat;
+use pool::{Kind, ObjectId, Placed, Spread};
+use rand::RngExt;
+use volume::layer::crash::Crash;
+use volume::task::block_on;
+use volume::{IoBufMut, Name, Volume};
+
+use super::client::Client;
+use super::{COPY, Machine, Weather};
+use crate::Sim;
+
+/// The rotten copies of all objects, over all lives of the pool.
+#[derive(Default)]
+pub(super) struct Rot {
+    spots: RefCell<BTreeMap<ObjectId, Spot>>,
+    life: Cell<u32>,
+    /// The object of which the copier drops a copy: the other one may be verified already.
+    dropping: Cell<Option<ObjectId>>,
+}
+
+/// A byte that rotted.
+struct Spot {
+    volume: VolumeId,
+    offset: u64,
+    good: u8,
+    bad: u8,
+    sealed: bool,
+    /// A checksum of the manifest covers the byte.
+    covered: bool,
+    life: u32,
+}
+
+impl Rot {
+    pub(super) fn begin_life(&self) {
+        self.life.set(self.life.get() + 1);
+        self.dropping.set(None);
+    }
+
+    /// Until the next call this object does not begin to rot.
+    pub(super) fn spare(&self, id: Option<ObjectId>) {
+        self.dropping.set(id);
+    }
+
+    /// Whether a copy of an object is rotten, as far as it is known.
+    pub(super) fn has(&self, id: ObjectId) -> bool {
+        self.spots.borrow().contains_key(&id)
+    }
+
+    /// Whether the copy that rotted is on this volume alone.
+    pub(super) fn is_in(&self, id: ObjectId, placed: &Placed) -> bool {
+        self.spots
+            .borrow()
+            .get(&id)
+            .is_some_and(|spot| placed.layout.volumes().contains(&spot.volume))
+    }
+
+    /// Whether a copy rotted in this life. The pool may have verified it just before, and then does not verify it again;
+    /// and bytes without a checksum look the same to it.
+    pub(super) fn is_fresh(&self, id: ObjectId) -> bool {
+        let life = self.life.get();
+        self.spots.borrow().get(&id).is_some_and(|spot| spot.life == life || !spot.sealed)
+    }
+
+    /// Whether an object rots that is not sealed: no volume may be away or fail before it was read.
+    pub(super) fn must_heal(&self) -> bool {
+        self.spots.borrow().values().any(|spot| !spot.sealed)
+    }
+
+    /// Every copy of every object was found good.
+    pub(super) fn clear(&self) {
+        self.spots.borrow_mut().clear();
+    }
+
+    /// Damages a byte of one copy of an object, below what was acknowledged. False if there is no such byte.
+    fn spoil(
+        &self,
+        machine: &Machine,
+        object: &ObjectStat,
+        len: u64,
+        random: &mut impl RngExt,
+    ) -> bool {
+        let is_here = |placed: &Placed| match placed.layout {
+            Layout::Whole { volume } => !machine.away.contains(&u32::from(volume.0)),
+            Layout::Striped { .. } => false,
+        };
+        if object.copies.len() < 2 || !object.copies.iter().all(is_here) {
+            return false;
+        }
+        let placed = &object.copies[random.random_range(0..object.copies.len())];
+        let offset = random.random_range(0..len);
+        let flip = 1 << random.random_range(0..8);
+        let volume = placed.layout.volumes()[0];
+        let crash = &machine.crashes[usize::from(volume.0)];
+        let Some(good) = crash.damage(&leaf(object, placed), offset, |byte| byte ^ flip) else {
+            return false;
+        };
+        let spot = Spot {
+            volume,
+            offset,
+            good,
+            bad: good ^ flip,
+            sealed: object.sealed,
+            covered: offset < object.checked_len,
+            life: self.life.get(),
+        };
+        self.spots.borrow_mut().insert(object.id, spot);
+        true
+    }
+
+    /// Whether a further copy of an object that was sealed when it rotted has the rotten byte too.
+    pub(super) fn has_spread(
+        &self,
+        machine: &Machine,
+        pool: &Spread,
+        id: ObjectId,
+        volume: VolumeId,
+    ) -> bool {
+        let spots = self.spots.borrow();
+        let Some(spot) = spots.get(&id).filter(|spot| spot.sealed && spot.volume != volume) else {
+            return false;
+        };
+        let objects = pool.objects();
+        let found = objects.iter().find(|object| object.id == id).and_then(|object| {
+            let placed =
+                object.copies.iter().find(|placed| placed.layout.volumes().contains(&volume))?;
+            Some(leaf(object, placed))
+        });
+        let Some(leaf) = found else { return false };
+        let crash = &machine.crashes[usize::from(volume.0)];
+        let read = block_on(async {
+            let copy = crash.open(&leaf).await?;
+            copy.read_at(spot.offset, IoBufMut::zeroed(1), COPY).await
+        });
+        read.expect("a device below its faults does not fail")[0] == spot.bad
+    }
+
+    /// The machine is about to die: puts right what no checksum covers. Without a pool, none was opened.
+    pub(super) fn before_death(&self, crashes: &[Crash], pool: Option<&Spread>) {
+        let objects = pool.map(Spread::objects);
+        self.spots.borrow_mut().retain(|&id, spot| {
+            let checked_len = objects.as_ref().map_or(u64::MAX, |objects| {
+                let object = objects.iter().find(|object| object.id == id);
+                object.map_or(0, |object| object.checked_len)
+            });
+            if spot.covered && spot.offset < checked_len {
+                return true;
+            }
+            // Copies of the copy are as bad.
+            let begins = format!("o{id}");
+            for crash in crashes {
+                let leaves = block_on(crash.list()).expect("the power is on");
+                for leaf in leaves.iter().filter(|leaf| leaf.name.as_str().starts_with(&begins)) {
+                    let mend = |byte| if byte == spot.bad { spot.good } else { byte };
+                    crash.damage(&leaf.name, spot.offset, mend);
+                }
+            }
+            false
+        });
+    }
+}
+
+impl Machine {
+    /// Bits of copies rot, now and then.
+    pub(super) async fn rot(
+        self,
+        sim: Sim,
+        pool: Spread,
+        clients: Vec<Rc<Client>>,
+        weather: Weather,
+    ) {
+        let mut random = sim.random("rot");
+        for _ in 0..random.random_range(1..12) {
+            sim.clock().sleep(Duration::from_micros(random.random_range(0..30_000))).await;
+            // Checksums that the manifest does not have yet cover nothing after a crash.
+            if pool.flush().await.is_err() {
+                continue;
+            }
+            let mut objects = pool.objects();
+            objects.retain(|object| {
+                // Only where no volume fails does a reader always reach a good copy.
+                let may = weather == Weather::Rot || object.sealed;
+                may && !self.rot.has(object.id) && self.rot.dropping.get() != Some(object.id)
+            });
+            if objects.is_empty() {
+                continue;
+            }
+            let object = &objects[random.random_range(0..objects.len())];
+            let len = clients.iter().find_map(|client| client.len_of(&object.name));
+            let len = len.map(|len| if object.sealed { len.min(object.len) } else { len });
+            let Some(len) = len.filter(|&len| len > 0) else { continue };
+            if self.rot.spoil(&self, object, len, &mut random) {
+                sim.note("rot", format_args!("! {} of {:?}", object.name, object.copies));
+            }
+        }
+    }
+}
+
+/// The name of a copy on its volume, see `docs/format`.
+fn leaf(object: &ObjectStat, placed: &Placed) -> Name {
+    let (id, number) = (object.id, placed.number);
+    let end = match object.kind {
+        Kind::Table => "tab",
+        Kind::Data => "dat",
+        Kind::Log => "log",
+    };
+    let name = match number {
+        0 => format!("o{id}.{end}"),
+        _ => format!("o{id}-{number:016x}.{end}"),
+    };
+    Name::new(&name).expect("letters, digits, dots and dashes make a valid name")
+}
