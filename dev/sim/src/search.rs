@@ -69,7 +69,11 @@ pub fn replay(program: &Program, seed: u64) -> (String, Result<String, Failure>)
 
 fn attempt(program: &Program, sim: &Sim, seed: u64) -> Result<String, Failure> {
     // Unwind-safe: of a failed run only the log is used, which is complete after each note.
-    catch_unwind(AssertUnwindSafe(|| (program.run)(sim))).map_err(|panic| {
+    let ending = catch_unwind(AssertUnwindSafe(|| (program.run)(sim)));
+    if ending.is_ok() {
+        sim.ring_out();
+    }
+    ending.map_err(|panic| {
         let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
             (Some(what), _) => what.clone(),
             (_, Some(what)) => (*what).into(),

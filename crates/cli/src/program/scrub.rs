@@ -41,7 +41,7 @@ fn pass(of: scrubber::Pass) -> Pass {
 
 /// A finding as JSON has it.
 pub(crate) fn finding(of: &spread::Finding) -> Finding {
-    let spread::Finding { volume, name, problem, elsewhere } = of;
+    let spread::Finding { volume, name, problem, elsewhere, .. } = of;
     Finding {
         volume: volume.clone(),
         object: name.clone(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use policy::placement::VolumeId;
 use policy::purpose::Io;
@@ -46,6 +47,9 @@ pub struct Finding {
     pub problem: Problem,
     /// Another copy of the object is good, so nothing is lost: [`Spread::mend`] drops this one.
     pub elsewhere: bool,
+    /// The copy, by the numbers of its object and of itself; `None` if it is not in the pool. The name and the volume may
+    /// have other bytes by now.
+    pub copy: Option<(ObjectId, u64)>,
 }
 
 impl Finding {
@@ -193,7 +197,7 @@ impl Spread {
             if good > 0 {
                 let labels = replica.labels();
                 tracing::warn!("{}: its bad copy on volume {labels} is dropped: {why}", inode.name);
-                dropped += u64::from(self.drop_bad(inode.id, replica.volume(0)).await?);
+                dropped += u64::from(self.drop_bad(inode.id, replica.number).await?);
             }
         }
         Ok(dropped)
@@ -207,16 +211,14 @@ impl Spread {
         }
     }
 
-    /// Drops a bad copy; false if another task did, or it is the last. The others need not be verified: they can only
-    /// be better.
-    pub(super) async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
-        let copies = self.copies_of(id);
-        let bad = copies.iter().find(|placed| placed.is_on(volume)).map(|placed| placed.number);
-        let dropped = self.drop_copy_if(id, volume, Others::Answer).await;
+    /// Drops a bad copy by its number; false if another task did, or it is the last. A newer copy on its volume stays. The
+    /// others need not be verified: they can only be better.
+    pub(super) async fn drop_bad(&self, id: ObjectId, number: u64) -> Result<bool> {
+        let dropped = self.drop_copy_if(id, number, Others::Answer).await;
         self.0.replication.due();
         match dropped {
             Ok(()) => {
-                self.0.damages.repaired(id, bad.as_slice());
+                self.0.damages.repaired(id, &[number]);
                 Ok(true)
             }
             Err(e) => match e.kind() {
@@ -227,8 +229,11 @@ impl Spread {
     }
 }
 
-/// The labels of a copy's volumes, and its problem.
-pub(super) type Found = (String, Option<Problem>);
+/// A copy that was read, and its problem.
+pub(super) struct Found {
+    pub(super) replica: Arc<Replica>,
+    pub(super) problem: Option<Problem>,
+}
 
 /// Why a copy is damaged.
 pub(super) const NOT_WRITTEN: &str = "it is not what was written";
@@ -269,9 +274,9 @@ fn compare(
         .iter()
         .flat_map(|(id, listing)| listing.iter().map(|listed| ((*id, &listed.name), listed.len)))
         .collect();
-    let finding = |volume, name: &Name, problem, elsewhere| {
+    let finding = |volume, name: &Name, problem, elsewhere, copy| {
         let (volume, name) = (members.label(volume), name.to_string());
-        Finding { volume, name, problem, elsewhere }
+        Finding { volume, name, problem, elsewhere, copy }
     };
     for (id, object) in state.objects() {
         let Some(name) = object.name() else { continue };
@@ -287,23 +292,24 @@ fn compare(
                 if listings.iter().all(|(id, _)| *id != volume) {
                     // Only a lost volume leaves the pool with copies on it.
                     let left = members.get(volume).is_none();
-                    found.push((volume, if left { Problem::Missing } else { Problem::Away }));
+                    let problem = if left { Problem::Missing } else { Problem::Away };
+                    found.push((volume, problem, *number));
                     continue;
                 }
                 match lens.get(&(volume, &leaf)) {
                     None if object.kind == Kind::Log && object.committed.is_none() => {}
-                    None => found.push((volume, Problem::Missing)),
+                    None => found.push((volume, Problem::Missing, *number)),
                     Some(&len) if len < expected => {
-                        found.push((volume, Problem::Short { found: len, expected }));
+                        found.push((volume, Problem::Short { found: len, expected }, *number));
                     }
                     Some(_) => {}
                 }
             }
             good += usize::from(found.len() == before);
         }
-        let found =
-            found.into_iter().map(|(volume, problem)| finding(volume, name, problem, good > 0));
-        report.findings.extend(found);
+        report.findings.extend(found.into_iter().map(|(volume, problem, number)| {
+            finding(volume, name, problem, good > 0, Some((id, number)))
+        }));
     }
     for (volume, name) in lens.keys() {
         let problem = match Leaf::parse(name) {
@@ -316,7 +322,7 @@ fn compare(
             },
             None => Problem::Foreign,
         };
-        report.findings.push(finding(*volume, name, problem, false));
+        report.findings.push(finding(*volume, name, problem, false, None));
     }
     report
 }

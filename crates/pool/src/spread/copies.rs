@@ -384,37 +384,42 @@ impl Spread {
     /// `Unavailable`: none of the others answers; or no volume takes the manifest, and the copy is dropped once one
     /// does.
     pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
-        self.drop_copy_if(id, from, Others::Hold).await
+        let copies = self.0.catalog.copies(id)?;
+        let found = copies.iter().find(|placed| placed.is_on(from)).ok_or_else(|| {
+            let what = format!("object {id}: no copy on volume {}", self.0.members.label(from));
+            Error::new(ErrorKind::NotFound, what)
+        })?;
+        self.drop_copy_if(id, found.number, Others::Hold).await
     }
 
-    /// The same for a caller that says what the other copies must do.
+    /// The same for the copy `number`, and a caller that says what the other copies must do.
     pub(super) async fn drop_copy_if(
         &self,
         id: ObjectId,
-        from: VolumeId,
+        number: u64,
         others: Others,
     ) -> Result<()> {
         let pool = &self.0;
         let inode = pool.catalog.inode_by_id(id)?;
         pool.journal.ready().await?;
-        self.another_must(others, &inode, from).await?;
+        self.another_must(others, &inode, number).await?;
         // A write in progress uses the copies that it began with.
         let exclusive = match inode.is_sealed() {
             true => None,
             false => Some(inode.write_lock.exclusive().await),
         };
-        let lsn = pool.catalog.drop_copy(&inode, from)?;
+        let lsn = pool.catalog.drop_copy(&inode, number)?;
         drop(exclusive);
         pool.journal.durable(lsn).await?;
         self.bury().await;
         Ok(())
     }
 
-    /// Checks that a copy that is not on `from` does what it must, if there is one.
-    async fn another_must(&self, others: Others, inode: &Arc<Inode>, from: VolumeId) -> Result<()> {
+    /// Checks that a copy other than `number` does what it must, if there is one.
+    async fn another_must(&self, others: Others, inode: &Arc<Inode>, number: u64) -> Result<()> {
         let handle = self.handle(Arc::clone(inode));
         let (mut answering, mut failed) = (Vec::new(), None);
-        for replica in inode.replicas().into_iter().filter(|replica| !replica.is_on(from)) {
+        for replica in inode.replicas().into_iter().filter(|replica| replica.number != number) {
             match handle.answers(&replica).await {
                 Ok(()) => answering.push(replica),
                 Err(e) => failed = Some(e),

@@ -73,15 +73,17 @@ impl Spread {
                 Err(e) => tracing::debug!("{}: no checksum for now: {e}", inode.name),
             }
         }
+        let found =
+            |replica: &Arc<Replica>, problem| Found { replica: Arc::clone(replica), problem };
         let judge = |(replica, read): (&Arc<Replica>, Result<[u64; 2]>)| match read {
             Ok(read) if is_damaged(&read) => {
                 pool.damages.tell(inode, replica, NOT_WRITTEN);
-                Some((replica.labels(), Some(Problem::Damaged)))
+                Some(found(replica, Some(Problem::Damaged)))
             }
-            Ok(_) => Some((replica.labels(), (!equal).then_some(Problem::Unlike))),
+            Ok(_) => Some(found(replica, (!equal).then_some(Problem::Unlike))),
             Err(e) => {
                 pool.damages.tell_if_damaged(inode, replica.number, &e);
-                Some((replica.labels(), Some(problem(&e)?)))
+                Some(found(replica, Some(problem(&e)?)))
             }
         };
         replicas.iter().zip(read).filter_map(judge).collect()

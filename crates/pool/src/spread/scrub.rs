@@ -133,9 +133,15 @@ impl Spread {
             Some(checked) => self.scrub_sealed(&handle, checked).await,
             None => self.scrub_log(&handle).await,
         };
-        let elsewhere = found.iter().any(|(_, problem)| problem.is_none());
-        let finding = |(volume, problem): Found| {
-            Some(Finding { volume, name: object.name.to_string(), problem: problem?, elsewhere })
+        let elsewhere = found.iter().any(|found| found.problem.is_none());
+        let finding = |Found { replica, problem }: Found| {
+            Some(Finding {
+                volume: replica.labels(),
+                name: object.name.to_string(),
+                problem: problem?,
+                elsewhere,
+                copy: Some((object.id, replica.number)),
+            })
         };
         found.into_iter().filter_map(finding).collect()
     }
@@ -179,23 +185,20 @@ impl Spread {
                     }
                 }
             };
-            findings.push((replica.labels(), problem));
+            findings.push(Found { replica, problem });
         }
         findings
     }
 
     /// Drops every bad copy of a report that has a good one beside it, so that [`Spread::repair`] makes
-    /// a new one. Returns the number dropped.
+    /// a new one. Copies and objects that took their places since stay. Returns the number dropped.
     ///
     /// # Errors
     /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
     pub async fn mend(&self, report: &Report) -> Result<u64> {
         let mut dropped = 0;
         for finding in &report.findings {
-            let name = Name::new(&finding.name).ok();
-            let id = name.and_then(|name| self.0.journal.look(|state| state.id(&name)));
-            let Some(id) = id else { continue };
-            dropped += u64::from(self.drop_found(id, finding).await?);
+            dropped += u64::from(self.drop_found(finding).await?);
         }
         Ok(dropped)
     }
@@ -207,7 +210,7 @@ impl Spread {
     pub async fn mend_object(&self, object: &ToScrub, findings: &[Finding]) -> Result<u64> {
         let mut dropped = 0;
         for finding in findings {
-            let found = self.drop_found(object.id, finding).await;
+            let found = self.drop_found(finding).await;
             let found = found.inspect_err(|_| self.0.replication.suspect(object.id));
             dropped += u64::from(found?);
         }
@@ -215,12 +218,11 @@ impl Spread {
     }
 
     /// Drops the copy of a finding, if it is bad and another is good.
-    async fn drop_found(&self, id: ObjectId, finding: &Finding) -> Result<bool> {
-        // A striped copy has the labels of all of its volumes.
-        let label = finding.volume.split(", ").next().unwrap_or_default();
-        let is_bad = finding.problem.is_loss() && finding.elsewhere;
-        match self.volume_id(label) {
-            Some(volume) if is_bad => self.drop_bad(id, volume).await,
+    async fn drop_found(&self, finding: &Finding) -> Result<bool> {
+        match finding.copy {
+            Some((id, number)) if finding.problem.is_loss() && finding.elsewhere => {
+                self.drop_bad(id, number).await
+            }
             _ => Ok(false),
         }
     }

@@ -5,12 +5,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use policy::placement::VolumeId;
 use policy::purpose::{Origin, Step};
 use pool::scrubber::{Passes, Position, Scrubber};
 use pool::spread::Spread;
 use volume::layer::call::Op as Call;
 use volume::layer::fault::{Effect, Rule};
 use volume::mem::Mem;
+use volume::task::block_on;
 use volume::{Clock, ErrorKind, Intent, Io, IoBuf, Name, Volume};
 
 use crate::faults::Rig;
@@ -47,8 +49,14 @@ async fn four(rig: &Rig) -> Spread {
 
 /// Flips a bit of a byte in the first copy of an object.
 async fn rot(pool: &Spread, rig: &Rig, text: &str, offset: u64) {
+    let first = pool.stat(&name(text)).await.unwrap().copies[0].layout.volumes()[0];
+    rot_on(first, pool, rig, text, offset).await;
+}
+
+/// Flips a bit of a byte in the copy of an object on a volume.
+async fn rot_on(volume: VolumeId, pool: &Spread, rig: &Rig, text: &str, offset: u64) {
     let stat = pool.stat(&name(text)).await.unwrap();
-    let mem: &Mem = &rig.mems[usize::from(stat.copies[0].layout.volumes()[0].0)];
+    let mem: &Mem = &rig.mems[usize::from(volume.0)];
     let mut leaves = mem.image().into_keys();
     let leaf: Name =
         leaves.find(|leaf| leaf.as_str().starts_with(&format!("o{}", stat.id))).unwrap();
@@ -109,6 +117,49 @@ fn rot_is_found_and_repaired_while_users_write_and_remove() {
         assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
         assert_eq!(get(&pool, "a").await.unwrap(), [7; 1000]);
         assert!(get(&pool, "open.log").await.unwrap().starts_with(b"acknowledged and more"));
+    });
+}
+
+/// A report has the name of a table whose copy rotted. When a newer table has the name, and its copy on another volume
+/// rots, the good copy on the volume of the report was dropped.
+#[test]
+fn a_table_that_replaced_a_damaged_one_keeps_its_good_copy() {
+    let rig = Rig::new(mems(2));
+    block_on(async {
+        let pool = open(&rig, &[0, 1]).await.unwrap();
+        put(&pool, "a", &[7; 1000]).await.unwrap();
+        rot_on(VolumeId(0), &pool, &rig, "a", 5).await;
+        let report = pool.scrub(|_| ()).await.unwrap();
+        assert_eq!(report.findings.len(), 1);
+        put(&pool, "draft", &[8; 1000]).await.unwrap();
+        pool.rename(&name("draft"), &name("a")).await.unwrap();
+        rot_on(VolumeId(1), &pool, &rig, "a", 5).await;
+        assert_eq!(pool.mend(&report).await.unwrap(), 0);
+        let report = pool.scrub(|_| ()).await.unwrap();
+        assert_eq!(pool.mend(&report).await.unwrap(), 1);
+        assert_eq!(get(&pool, "a").await.unwrap(), [8; 1000]);
+    });
+}
+
+/// The same with a newer copy of the same object on the volume of the damaged one.
+#[test]
+fn a_copy_that_replaced_a_damaged_one_stays() {
+    let rig = Rig::new(mems(2));
+    block_on(async {
+        let pool = open(&rig, &[0, 1]).await.unwrap();
+        put(&pool, "a", &[7; 1000]).await.unwrap();
+        rot_on(VolumeId(0), &pool, &rig, "a", 5).await;
+        let object = pool.next_to_scrub(&pool.begin_scrub()).expect("the only object");
+        let findings = pool.scrub_object(&object).await;
+        assert_eq!(findings.len(), 1);
+        let id = pool.stat(&name("a")).await.unwrap().id;
+        pool.drop_copy(id, VolumeId(0)).await.unwrap();
+        pool.copy(id, VolumeId(0), COPY).await.unwrap();
+        rot_on(VolumeId(1), &pool, &rig, "a", 5).await;
+        assert_eq!(pool.mend_object(&object, &findings).await.unwrap(), 0);
+        let report = pool.scrub(|_| ()).await.unwrap();
+        assert_eq!(pool.mend(&report).await.unwrap(), 1);
+        assert_eq!(get(&pool, "a").await.unwrap(), [7; 1000]);
     });
 }
 

@@ -299,10 +299,9 @@ async fn scrub(sim: Sim, pool: Spread, rot: Rc<Rot>, sure: Sure) {
         let loss = report.findings.iter().find(|finding| finding.is_loss());
         assert!(sure != Sure::All || loss.is_none(), "a scrub finds a loss: {loss:?}");
         // A copy that was read before another one rotted may be the last good one.
-        let objects = pool.objects();
         report.findings.retain(|finding| {
-            let found = objects.iter().find(|object| object.name.as_str() == finding.name);
-            finding.problem == Problem::Damaged || found.is_none_or(|found| !rot.is_fresh(found.id))
+            let is_fresh = finding.copy.is_some_and(|(id, _)| rot.is_fresh(id));
+            finding.problem == Problem::Damaged || !is_fresh
         });
         let mended = pool.mend(&report).await;
         sim.note("scrub", format_args!("  {} findings, {mended:?}", report.findings.len()));

@@ -162,13 +162,13 @@ impl Catalog {
         Ok(lsn)
     }
 
-    /// Drops the copy on volume `from`; returns the edit to wait for. The caller excludes writes.
+    /// Drops the copy `number`; returns the edit to wait for. The caller excludes writes.
     ///
     /// # Errors
     /// `Gone`, `NotFound`: there is none. `Invalid`: it is the only one. `Unavailable`: the others are away.
-    pub(crate) fn drop_copy(&self, inode: &Inode, from: VolumeId) -> Result<Lsn> {
+    pub(crate) fn drop_copy(&self, inode: &Inode, number: u64) -> Result<Lsn> {
         let mut table = self.table.lock();
-        let number = self.droppable(inode, from)?;
+        self.must_be_droppable(inode, number)?;
         let lsn = self.record_drop(&mut table, inode, number)?;
         inode.detach(number);
         Ok(lsn)
@@ -247,16 +247,17 @@ impl Catalog {
         self.journal.look(|state| Some(state.object(inode.id)?.committed?.len))
     }
 
-    /// The number of the copy on volume `from`, if it may be dropped.
-    fn droppable(&self, inode: &Inode, from: VolumeId) -> Result<u64> {
+    /// Checks that there is a copy `number`, and that it may be dropped.
+    fn must_be_droppable(&self, inode: &Inode, number: u64) -> Result<()> {
         let copies = self.copies(inode.id)?;
-        let label = || self.members.label(from);
-        let found = copies.iter().find(|placed| placed.is_on(from)).ok_or_else(|| {
-            let what = format!("{}: no copy on volume {}", inode.name, label());
+        let found = copies.get(number).ok_or_else(|| {
+            let what = format!("{}: its copy {number} is dropped already", inode.name);
             Error::new(ErrorKind::NotFound, what)
         })?;
         if copies.count() == 1 {
-            let what = format!("{}: its only copy is on volume {}", inode.name, label());
+            let labels = found.layout.volumes().iter().map(|&volume| self.members.label(volume));
+            let labels = labels.collect::<Vec<_>>().join(", ");
+            let what = format!("{}: its only copy is on volume {labels}", inode.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let is_there = |number| inode.replica(number).is_some_and(|replica| replica.is_here());
@@ -265,7 +266,7 @@ impl Catalog {
             let what = format!("{}: its other copies are away", inode.name);
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
-        Ok(found.number)
+        Ok(())
     }
 }
 
