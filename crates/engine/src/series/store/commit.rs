@@ -209,7 +209,7 @@ impl Inner {
     /// Whether a failed write has to be tried again, or one that its caller gave up has to be ended.
     fn is_log_left(&self) -> bool {
         self.refusing.lock().is_some()
-            || self.waits_since.lock().is_some() && self.writer.try_lock().is_some()
+            || self.waits_since.lock().is_some() && self.writer.try_lock().is_ok()
     }
 
     /// Retries a failed log until it works: writers may have given up meanwhile.
