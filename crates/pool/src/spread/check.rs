@@ -11,7 +11,6 @@ use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
-use super::copies::Others;
 use super::handle::{Handle, is_suspicious};
 use super::inode::Replica;
 use crate::header;
@@ -204,25 +203,6 @@ impl Spread {
         match self.0.catalog.inode_by_id(id) {
             Ok(inode) => self.distrust(&self.handle(inode), io).await,
             Err(_) => Ok(0),
-        }
-    }
-
-    /// Drops a bad copy; false if another task did, or it is the last. The others need not be verified: they can only
-    /// be better.
-    pub(super) async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
-        let copies = self.copies_of(id);
-        let bad = copies.iter().find(|placed| placed.is_on(volume)).map(|placed| placed.number);
-        let dropped = self.drop_copy_if(id, volume, Others::Answer).await;
-        self.0.replication.due();
-        match dropped {
-            Ok(()) => {
-                self.0.damages.repaired(id, bad.as_slice());
-                Ok(true)
-            }
-            Err(e) => match e.kind() {
-                ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Invalid => Ok(false),
-                _ => Err(e),
-            },
         }
     }
 }
