@@ -33,7 +33,7 @@ test: rocksdb $(VENV)/.ready ## Every test, with real clients (22 min the first 
 	$(CARGO) test $(ALL) --no-run
 	@$(MAKE) --no-print-directory both PROFILE=debug
 
-check: setup lint build $(VENV)/.ready ## What CI runs: formatting, lints, documentation, licences, tests; clients of the program as it ships
+check: setup lint build $(VENV)/.ready ## What CI runs: layers, formatting, lints, documentation, licences, tests; clients of the program as it ships
 	$(CARGO) test $(ALL) --no-run
 	@$(MAKE) --no-print-directory both PROFILE=release
 
@@ -51,6 +51,8 @@ clients: $(VENV)/.ready
 
 .PHONY: lint
 lint: rocksdb $(TOOLS)/bin/cargo-deny
+	dev/layers --self-test
+	dev/layers
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ALL) --no-deps

@@ -22,7 +22,6 @@
 use std::time::Duration;
 
 use crate::contract::{Contract, Cost, Counted, Limit};
-use crate::estimate::Part;
 use crate::time::{Instant, NANOS_PER_SEC};
 
 /// The most operations of one request, so that its wait for tokens never blocks the queue for long. The caller splits
@@ -44,6 +43,20 @@ pub struct Share {
     rho_ppm: u32,
     beta_ppm: u32,
     credits_ppm: u32,
+}
+
+/// How much of the configured share is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// Of its rate: above 0, at most 1.
+    pub rate: f64,
+    /// Of its depth: from 0, only what one request needs, to 1.
+    pub depth: f64,
+}
+
+impl Part {
+    /// All of it.
+    pub const ALL: Self = Self { rate: 1.0, depth: 1.0 };
 }
 
 /// An invalid share.

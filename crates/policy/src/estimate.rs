@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub use self::usual::IoKind;
 use self::usual::Usual;
-use crate::budget::Share;
+use crate::budget::{Part, Share};
 use crate::contract::{Contract, Cost, Limit};
 use crate::latency::Times;
 use crate::time::Instant;
@@ -144,20 +144,6 @@ pub enum Advice {
     ForgetCredits,
     /// Log a warning: for a minute the volume has given only this part of its contract.
     Report(f64),
-}
-
-/// How much of the configured share is used.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
-    /// Of its rate: from [`RATE_MIN`] to 1.
-    pub rate: f64,
-    /// Of its depth: from 0, only what one request needs, to 1.
-    pub depth: f64,
-}
-
-impl Part {
-    /// All of it.
-    pub const ALL: Self = Self { rate: 1.0, depth: 1.0 };
 }
 
 /// What was found out of a volume, for the next start.

@@ -339,13 +339,14 @@ impl Inner {
         // No file that is missing now can reappear after this.
         self.begin_lease(known, new).await?;
         self.open_lease().await?;
-        let mut state = self.state();
-        let ids: Vec<_> = state.files.keys().copied().collect();
-        for id in ids.into_iter().filter(|id| !unsealed.contains_key(id)) {
-            state.seal(id);
+        {
+            let mut state = self.state();
+            let ids: Vec<_> = state.files.keys().copied().collect();
+            for id in ids.into_iter().filter(|id| !unsealed.contains_key(id)) {
+                state.seal(id);
+            }
+            state.release_deletions();
         }
-        state.release_deletions();
-        drop(state);
         for (member, file) in unsealed.into_values() {
             self.disks[member].sealing.lock().push_back(Arc::new(file));
         }

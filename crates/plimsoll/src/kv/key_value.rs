@@ -7,11 +7,10 @@ use engine::kv::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan};
 use parking_lot::RwLockReadGuard;
 use policy::reclaim::DeletedRange;
 use rust_rocksdb::{ErrorKind, Range, ReadOptions, ReadTier, SizeApproximationOptions, WriteBatch};
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::block_in_place;
 
 use super::Db;
 use super::error::{store_error, write_error};
+use super::waiting::waiting;
 
 /// The most keys that [`KeyValue::count`] counts one by one; beyond that it gives RocksDB's estimate, which counts a
 /// recently overwritten key twice. Counting this many takes some milliseconds.
@@ -360,12 +359,4 @@ fn cached_or_waiting<T>(
         done => done,
     };
     done.map_err(store_error)
-}
-
-/// Runs work that waits for volumes or other callers. A thread of a multi-threaded runtime hands its other tasks on
-/// first.
-pub(super) fn waiting<T>(work: impl FnOnce() -> T) -> T {
-    let serves_many = Handle::try_current()
-        .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if serves_many { block_in_place(work) } else { work() }
 }

@@ -26,6 +26,7 @@ mod reclaim;
 mod room;
 mod steps;
 mod store;
+mod waiting;
 mod writes;
 
 pub use self::copies::{destroy, restore};

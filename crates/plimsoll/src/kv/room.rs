@@ -19,7 +19,7 @@ use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
 use super::Options;
-use super::key_value::waiting;
+use super::waiting::waiting;
 
 /// The most bytes that a look allows: other programs may fill the volumes meanwhile.
 const ALLOWED_MAX: u64 = 64 * MIB;

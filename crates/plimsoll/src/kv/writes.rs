@@ -10,7 +10,8 @@ use rust_rocksdb::{AsColumnFamilyRef, WriteBatch, WriteBatchWithIndex, WriteOpti
 
 use super::Db;
 use super::error::write_error;
-use super::key_value::{RANGE_DELETIONS, waiting};
+use super::key_value::RANGE_DELETIONS;
+use super::waiting::waiting;
 
 impl Db {
     /// Options for writes that wait for what [`Options::durability`](super::Options::durability) says.

@@ -1,4 +1,4 @@
-use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
+use super::{Candidate, Layout, New, Placement, Tables, first_from, mix, whole};
 
 /// Each object on the volume its id hashes to, or on the next one that has room.
 ///
@@ -13,12 +13,4 @@ impl Placement for Hash {
         let at = first_from(candidates, home as usize, new.len())?;
         Some(whole(&candidates[at]))
     }
-}
-
-/// Spreads consecutive ids: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-pub(super) const fn mix(id: u64) -> u64 {
-    let id = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    id ^ (id >> 31)
 }

@@ -15,7 +15,6 @@ mod tables;
 use std::fmt;
 
 pub use hash::Hash;
-use hash::mix;
 pub use least_overlap::{LeastOverlap, Overlaps};
 pub use round_robin::RoundRobin;
 pub use single::Single;
@@ -184,6 +183,14 @@ impl fmt::Display for Layout {
 fn first_from(candidates: &[Candidate], from: usize, len: u64) -> Option<usize> {
     let count = candidates.len();
     (0..count).map(|step| (from + step) % count).find(|&at| candidates[at].takes(len))
+}
+
+/// Spreads consecutive ids: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+const fn mix(id: u64) -> u64 {
+    let id = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    id ^ (id >> 31)
 }
 
 fn whole(candidate: &Candidate) -> Layout {

@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 
 use super::Ticket;
-use super::queues::Waiting;
 use crate::contract::Cost;
 use crate::purpose::Tenant;
+use crate::time::Instant;
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,26 @@ struct Flow {
     queue: VecDeque<Waiting>,
     /// The store's tag.
     starts: f64,
+}
+
+/// A waiting request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    pub(super) tenant: Tenant,
+    pub(super) cost: Cost,
+    /// The part of the cost already paid.
+    pub(super) paid: Cost,
+    pub(super) since: Instant,
+    /// [`Instant::FAR`] if it has none.
+    pub(super) deadline: Instant,
+}
+
+impl Waiting {
+    /// The rest of the cost.
+    pub(super) fn owed(&self) -> Cost {
+        self.cost.less(self.paid)
+    }
 }
 
 impl Flow {

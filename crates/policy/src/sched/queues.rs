@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::lane::Lane;
+use super::lane::{Lane, Waiting};
 use super::{Event, Figures, Full, Grant, Request, TenantFigures, Ticket, Window};
 use crate::budget::Budget;
 use crate::contract::{Contract, Cost};
@@ -49,19 +49,6 @@ pub(super) struct Queues {
     deadlines_from: Instant,
 }
 
-/// A waiting request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    pub(super) ticket: Ticket,
-    pub(super) tenant: Tenant,
-    pub(super) cost: Cost,
-    /// The part of the cost already paid.
-    pub(super) paid: Cost,
-    pub(super) since: Instant,
-    /// [`Instant::FAR`] if it has none.
-    deadline: Instant,
-}
-
 /// The place of a request before its grant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Place {
@@ -91,13 +78,6 @@ impl Place {
 
     pub(super) const fn is_spare(&self) -> bool {
         self.is_spare
-    }
-}
-
-impl Waiting {
-    /// The rest of the cost.
-    pub(super) fn owed(&self) -> Cost {
-        self.cost.less(self.paid)
     }
 }
 

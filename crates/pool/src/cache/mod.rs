@@ -33,7 +33,7 @@ use policy::units::{KIB, MIB};
 use volume::IoBuf;
 
 use self::prefetched::Prefetched;
-pub use self::rewarm::Table;
+pub use self::prefetched::Table;
 pub use self::shard::ENTRY_OVERHEAD;
 use self::shard::Shard;
 use crate::leaf::ObjectId;

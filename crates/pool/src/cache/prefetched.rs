@@ -6,11 +6,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use policy::heat::{Block, Heats, Second};
+use policy::inherit::Fences;
+use policy::intent::Family;
 use policy::placement::VolumeId;
 use policy::prefetch::Mode;
 use volume::{IoBuf, Object};
 
-use super::{Figures, Table};
+use super::Figures;
 use crate::leaf::ObjectId;
 use crate::spread::Handle;
 
@@ -20,6 +22,17 @@ pub(super) const BLOCK_BYTES: u64 = Block::BYTES + 256;
 
 /// Parts of the heats, each with its lock: reads of one table share a lock, reads of several rarely do.
 const PARTS: usize = 16;
+
+/// A table whose keys are known and in the order of their bytes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Table {
+    /// The key space its keys are in.
+    pub family: Family,
+    /// The level it was built for. It may have sunk since.
+    pub level: u8,
+    /// The keys its blocks begin with.
+    pub fences: Fences,
+}
 
 #[derive(Default)]
 pub(super) struct Prefetched {

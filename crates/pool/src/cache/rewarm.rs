@@ -10,26 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use policy::heat::Block;
-use policy::inherit::{Fences, Made, blocks, inherit};
-use policy::intent::Family;
+use policy::inherit::{Made, blocks, inherit};
 use policy::prefetch::{Action, WARM, plan};
 use volume::IoBuf;
 
 use super::CachedObject;
 use super::prefetch::{FETCHES_MAX, Room};
-use super::prefetched::Source;
+use super::prefetched::{Source, Table};
 use crate::leaf::ObjectId;
-
-/// A table whose keys are known and in the order of their bytes.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Table {
-    /// The key space its keys are in.
-    pub family: Family,
-    /// The level it was built for. It may have sunk since.
-    pub level: u8,
-    /// The keys its blocks begin with.
-    pub fences: Fences,
-}
 
 impl CachedObject {
     /// Describes the object as a complete table, whose heat later ones may inherit.

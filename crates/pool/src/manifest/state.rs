@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use policy::placement::VolumeId;
+use policy::placement::{Layout, VolumeId};
 use volume::{Error, ErrorKind, Name, Result};
 
 use crate::leaf::{Kind, Leaf, ObjectId};
@@ -122,6 +122,12 @@ impl Stored {
     pub(crate) fn checked(&self) -> Option<Checked> {
         let Committed { len, checksum } = self.committed?;
         Some(Checked { len, checksum: checksum? })
+    }
+
+    /// Whether the planner of copies handles it: a sealed table that is not striped.
+    pub(crate) fn is_plain(&self) -> bool {
+        let whole = |placed: &Placed| matches!(placed.layout, Layout::Whole { .. });
+        self.kind == Kind::Table && self.is_sealed() && self.copies.iter().all(whole)
     }
 
     /// Whether its copies are equal after a crash: it is sealed, or it is a table that was synced, whose

@@ -11,6 +11,7 @@
 //! A scrubber is one future, which the caller drives. Dropping it ends the read under way; a later scrubber goes on
 //! with that object if it begins with the [`Position`] of this one.
 
+mod pass;
 mod passes;
 mod position;
 
@@ -23,8 +24,9 @@ use policy::time::Instant;
 use volume::Clock;
 use volume::heartbeat::{Heartbeat, SILENCE_MAX};
 
+pub use self::pass::Pass;
 use self::passes::Next;
-pub use self::passes::{Pass, Passes, ScrubFigures};
+pub use self::passes::{Passes, ScrubFigures};
 pub use self::position::Position;
 use crate::spread::{Finding, Problem, Spread, ToScrub};
 

@@ -12,7 +12,6 @@ use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
-use super::copies::Others;
 use super::handle::{Handle, is_suspicious};
 use super::inode::Replica;
 use crate::header;
@@ -208,23 +207,6 @@ impl Spread {
         match self.0.catalog.inode_by_id(id) {
             Ok(inode) => self.distrust(&self.handle(inode), io).await,
             Err(_) => Ok(0),
-        }
-    }
-
-    /// Drops a bad copy by its number; false if another task did, or it is the last. A newer copy on its volume stays. The
-    /// others need not be verified: they can only be better.
-    pub(super) async fn drop_bad(&self, id: ObjectId, number: u64) -> Result<bool> {
-        let dropped = self.drop_copy_if(id, number, Others::Answer).await;
-        self.0.replication.due();
-        match dropped {
-            Ok(()) => {
-                self.0.damages.repaired(id, &[number]);
-                Ok(true)
-            }
-            Err(e) => match e.kind() {
-                ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Invalid => Ok(false),
-                _ => Err(e),
-            },
         }
     }
 }

@@ -373,6 +373,23 @@ impl Spread {
         }
     }
 
+    /// Drops a bad copy by its number; false if another task did, or it is the last. A newer copy on its volume stays. The
+    /// others need not be verified: they can only be better.
+    pub(super) async fn drop_bad(&self, id: ObjectId, number: u64) -> Result<bool> {
+        let dropped = self.drop_copy_if(id, number, Others::Answer).await;
+        self.0.replication.due();
+        match dropped {
+            Ok(()) => {
+                self.0.damages.repaired(id, &[number]);
+                Ok(true)
+            }
+            Err(e) => match e.kind() {
+                ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Invalid => Ok(false),
+                _ => Err(e),
+            },
+        }
+    }
+
     /// Drops the copy of an object on volume `from`. Durable on return; then the bytes are removed.
     ///
     /// If only one other copy answers, that is verified before: it is synced if the object may be written, and its bytes

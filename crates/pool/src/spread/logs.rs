@@ -1,17 +1,16 @@
 //! Scrubs of logs, and the checksums of their first bytes.
 //!
 //! A checksum for each sync of a log would be as many edits of the manifest. So a sync records one when it made
-//! [`UNRECORDED_MAX`] more bytes durable, by the [running checksum](super::running) of a log that this process writes. A
-//! scrub that finds all copies of a log equal records one of the bytes they have then. Appends leave
-//! it valid, so the next scrub can say which copy of those bytes is wrong, whether the log is open or closed. A write
-//! below them removes the checksum first, durably. After a crash the copies are compared behind it.
+//! [`UNRECORDED_MAX`](super::handle::UNRECORDED_MAX) more bytes durable, by the [running checksum](super::running) of a
+//! log that this process writes. A scrub that finds all copies of a log equal records one of the bytes they have then.
+//! Appends leave it valid, so the next scrub can say which copy of those bytes is wrong, whether the log is open or
+//! closed. A write below them removes the checksum first, durably. After a crash the copies are compared behind it.
 //!
 //! Later bytes are compared between the copies. Where they differ, no copy is dropped: the checksums of the store's
 //! records decide which copy is right when the store reads them.
 
 use std::sync::Arc;
 
-use policy::units::MIB;
 use volume::Result;
 
 use super::Spread;
@@ -20,10 +19,6 @@ use super::handle::Handle;
 use super::inode::{Inode, Replica};
 use super::scrub::IO;
 use crate::manifest::Checked;
-
-/// Synced bytes of a log without a checksum in the manifest, at most: a crash makes the pool read them from each copy.
-/// An edit of some 60 bytes for each 4 MiB is nothing beside them.
-pub(super) const UNRECORDED_MAX: u64 = 4 * MIB;
 
 impl Spread {
     /// Compares the copies of a log with its checksum and with each other; gives it the checksum of all its bytes where

@@ -6,7 +6,7 @@ use policy::purpose::{Io, Origin, Step};
 use volume::{Listed, Name, Object, Result};
 
 use super::Spread;
-use super::catalog::Changed;
+use super::catalog::{Change, Changed};
 use crate::leaf::{Kind, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Placed, Stored};
@@ -15,37 +15,6 @@ const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 
 /// Objects whose length is asked for at the same time: after a crash that may compare copies.
 const LISTED_AT_ONCE: usize = 16;
-
-/// A change of names.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Change {
-    /// Removes a name, and the object if it was its last.
-    Remove {
-        /// The name.
-        name: Name,
-    },
-    /// Renames an object. Another object of that name loses it.
-    Rename {
-        /// The name it has.
-        from: Name,
-        /// The name it gets.
-        to: Name,
-    },
-    /// Adds an unused name to an object, which exists while it has a name.
-    Link {
-        /// A name it has.
-        from: Name,
-        /// The name it gets as well.
-        to: Name,
-    },
-    /// Renames every `from/…` to `to/…`, like a directory. No object may have a name `to/…`.
-    RenamePrefix {
-        /// The directory's name.
-        from: Name,
-        /// The name it gets.
-        to: Name,
-    },
-}
 
 /// The metadata of an object.
 #[derive(Clone, Debug, Eq, PartialEq)]

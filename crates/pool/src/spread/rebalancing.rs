@@ -7,15 +7,14 @@
 use std::collections::BTreeSet;
 
 use policy::migrate::{Copying, Why};
-use policy::placement::{Layout, VolumeId};
+use policy::placement::VolumeId;
 use volume::Result;
 
 use super::Spread;
 use super::create::Place;
 use super::placing::Placing;
 use super::replication::Replication;
-use crate::leaf::{Kind, ObjectId};
-use crate::manifest::{Placed, Stored};
+use crate::leaf::ObjectId;
 
 impl Spread {
     /// Its placement.
@@ -46,7 +45,7 @@ impl Spread {
     /// Tables that can be copied and dropped whole: their lengths, and the volumes with copies.
     pub(crate) fn tables(&self) -> Vec<(ObjectId, u64, Vec<VolumeId>)> {
         self.0.journal.look(|state| {
-            let plain = state.objects().filter(|(_, stored)| is_plain(stored));
+            let plain = state.objects().filter(|(_, stored)| stored.is_plain());
             let plain = plain.filter_map(|(id, stored)| {
                 Some((id, stored.committed?.len, stored.copies.volumes().collect()))
             });
@@ -72,10 +71,4 @@ impl Spread {
         pool.placing.count_replicated();
         Some(Copying { object: id.0, len: inode.len(), from, to, why: Why::Heat, is_last: false })
     }
-}
-
-/// Whether the planner handles an object: a sealed table that is not striped.
-pub(super) fn is_plain(object: &Stored) -> bool {
-    let whole = |placed: &Placed| matches!(placed.layout, Layout::Whole { .. });
-    object.kind == Kind::Table && object.is_sealed() && object.copies.iter().all(whole)
 }

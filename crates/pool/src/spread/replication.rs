@@ -14,7 +14,6 @@ use volume::{ErrorKind, Io, Name, Result};
 
 use super::Spread;
 use super::copies::How;
-use super::rebalancing::is_plain;
 use crate::leaf::ObjectId;
 use crate::manifest::state::Tally;
 use crate::manifest::{Placed, State, Stored};
@@ -195,7 +194,7 @@ impl Spread {
         how: &How,
         last: &How,
     ) -> Repaired {
-        let others = |object: &Stored| !is_plain(object);
+        let others = |object: &Stored| !object.is_plain();
         let repaired = self.repair_those(others, gone, (how, last), |_| ()).await;
         for (id, volume) in self.surplus(gone) {
             if let Err(e) = self.drop_copy(id, volume).await {
@@ -251,7 +250,7 @@ impl Spread {
     fn surplus(&self, gone: &BTreeSet<VolumeId>) -> Vec<(ObjectId, VolumeId)> {
         let here = self.here_without(gone);
         self.0.journal.look(|state| {
-            let others = state.objects().filter(|(_, object)| !is_plain(object));
+            let others = state.objects().filter(|(_, object)| !object.is_plain());
             let surplus = others.filter_map(|(id, object)| {
                 let last = usable(object, &here, state).skip(self.0.replication.target).last()?;
                 Some((id, *last.layout.volumes().first()?))

@@ -8,7 +8,6 @@
 use volume::buf::PAGE;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::inode::Inode;
 use crate::manifest::Checked;
 
 /// The running checksum of one object.
@@ -49,12 +48,12 @@ impl Running {
     }
 
     /// Begins a change from `offset` on; false if the checksum cannot follow it.
-    fn begin(&mut self, offset: u64) -> bool {
+    pub(super) fn begin(&mut self, offset: u64) -> bool {
         !std::mem::replace(&mut self.is_writing, true) && offset >= self.hashed
     }
 
     /// Cuts the bytes from `offset` on; false if there is a gap before it.
-    fn cut(&mut self, offset: u64) -> bool {
+    pub(super) fn cut(&mut self, offset: u64) -> bool {
         self.is_writing = false;
         let kept = offset.checked_sub(self.hashed).and_then(|kept| usize::try_from(kept).ok());
         let kept = kept.filter(|&kept| kept <= self.tail.len());
@@ -63,14 +62,14 @@ impl Running {
     }
 
     /// Cuts the object, or extends it; false if the checksum cannot follow.
-    fn resize(&mut self, len: u64) -> bool {
+    pub(super) fn resize(&mut self, len: u64) -> bool {
         self.end = len;
         self.cut(len)
     }
 
     /// Adds the bytes written at `offset`, and zeros for a gap of less than a page before them; false if the gap is longer
     /// or has other bytes.
-    fn write(&mut self, offset: u64, data: &[u8]) -> bool {
+    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> bool {
         let gap = offset.saturating_sub(self.len());
         if self.end <= self.len() && gap < PAGE as u64 {
             self.append(&[0; PAGE][..gap as usize]);
@@ -96,41 +95,6 @@ impl Running {
         self.tail.drain(..of_tail);
         self.tail.extend_from_slice(&data[of_data..]);
         self.hashed += fixed as u64;
-    }
-}
-
-/// A change of an object under way. Dropped before its end, it ends the running checksum: the bytes are unknown.
-pub(super) struct Hashing<'a> {
-    inode: &'a Inode,
-    offset: u64,
-    has_ended: bool,
-}
-
-impl<'a> Hashing<'a> {
-    /// Before the change of bytes from `offset` on.
-    pub(super) fn begin(inode: &'a Inode, offset: u64) -> Self {
-        inode.run(|running| running.begin(offset));
-        Self { inode, offset, has_ended: false }
-    }
-
-    /// Every copy has `data`.
-    pub(super) fn written(mut self, data: &[u8]) {
-        self.has_ended = true;
-        self.inode.run(|running| running.write(self.offset, data));
-    }
-
-    /// Every copy has the length `len`.
-    pub(super) fn resized(mut self, len: u64) {
-        self.has_ended = true;
-        self.inode.run(|running| running.resize(len));
-    }
-}
-
-impl Drop for Hashing<'_> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.inode.run(|_| false);
-        }
     }
 }
 

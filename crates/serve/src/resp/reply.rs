@@ -252,16 +252,6 @@ impl From<engine::kv::Error> for Reply {
     }
 }
 
-impl From<engine::keyspace::Error> for Reply {
-    fn from(error: engine::keyspace::Error) -> Self {
-        match super::command::Failure::from(error.clone()) {
-            super::command::Failure::Refused(reply) => reply,
-            super::command::Failure::Failed(error) => error.into(),
-            super::command::Failure::TooLong(_) => Self::error(error),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

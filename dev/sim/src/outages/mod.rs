@@ -38,12 +38,12 @@ use pool::spread::{Opening, Problem};
 use pool::{Member, PoolId, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::Volume;
 use volume::layer::crash::{Crash, Power};
 use volume::layer::deadline::Deadline;
 use volume::layer::fault::{Fault, FaultPlan};
 use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
+use volume::{Name, Volume};
 
 use self::client::{Client, Sure};
 use self::rot::Rot;
@@ -211,7 +211,9 @@ fn live(
             }
             if rots {
                 let (clients, pool) = (clients.clone(), pool.clone());
-                sim.spawn("rot", machine.clone().rot(sim.clone(), pool, clients, weather));
+                let len_of =
+                    move |name: &Name| clients.iter().find_map(|client| client.len_of(name));
+                sim.spawn("rot", machine.clone().rot(sim.clone(), pool, len_of, weather));
             }
             match weather {
                 Weather::Calm | Weather::Rot => {}

@@ -13,7 +13,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 use policy::placement::{Layout, VolumeId};
@@ -24,7 +23,6 @@ use volume::layer::crash::Crash;
 use volume::task::block_on;
 use volume::{IoBufMut, Name, Volume};
 
-use super::client::Client;
 use super::{COPY, Machine, Weather};
 use crate::Sim;
 
@@ -179,12 +177,12 @@ impl Rot {
 }
 
 impl Machine {
-    /// Bits of copies rot, now and then.
+    /// Bits of copies rot, now and then, in the first `len_of` bytes of an object.
     pub(super) async fn rot(
         self,
         sim: Sim,
         pool: Spread,
-        clients: Vec<Rc<Client>>,
+        len_of: impl Fn(&Name) -> Option<u64>,
         weather: Weather,
     ) {
         let mut random = sim.random("rot");
@@ -204,7 +202,7 @@ impl Machine {
                 continue;
             }
             let object = &objects[random.random_range(0..objects.len())];
-            let len = clients.iter().find_map(|client| client.len_of(&object.name));
+            let len = len_of(&object.name);
             let len = len.map(|len| if object.sealed { len.min(object.len) } else { len });
             let Some(len) = len.filter(|&len| len > 0) else { continue };
             if self.rot.spoil(&self, object, len, &mut random) {

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Name, Result};
 
+pub use self::names::Change;
 pub(super) use self::names::Changed;
 use super::inode::Inode;
 use super::leaves::Leaves;

@@ -5,11 +5,41 @@ use std::sync::Arc;
 use volume::{Error, ErrorKind, Name, Result};
 
 use super::super::inode::Inode;
-use super::super::names::Change;
 use super::{Catalog, Table, Uncommitted};
 use crate::leaf::{Kind, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Dead, Record, State};
+
+/// A change of names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// Removes a name, and the object if it was its last.
+    Remove {
+        /// The name.
+        name: Name,
+    },
+    /// Renames an object. Another object of that name loses it.
+    Rename {
+        /// The name it has.
+        from: Name,
+        /// The name it gets.
+        to: Name,
+    },
+    /// Adds an unused name to an object, which exists while it has a name.
+    Link {
+        /// A name it has.
+        from: Name,
+        /// The name it gets as well.
+        to: Name,
+    },
+    /// Renames every `from/…` to `to/…`, like a directory. No object may have a name `to/…`.
+    RenamePrefix {
+        /// The directory's name.
+        from: Name,
+        /// The name it gets.
+        to: Name,
+    },
+}
 
 /// The outcome of a change of names.
 pub(crate) enum Changed {

@@ -110,6 +110,16 @@ impl From<keyspace::Error> for Failure {
     }
 }
 
+impl From<keyspace::Error> for Reply {
+    fn from(error: keyspace::Error) -> Self {
+        match Failure::from(error.clone()) {
+            Failure::Refused(reply) => reply,
+            Failure::Failed(error) => error.into(),
+            Failure::TooLong(_) => Self::error(error),
+        }
+    }
+}
+
 /// A command that is not about keys, during execution.
 pub(in crate::resp) struct Call<'a> {
     /// All its words, the name first; their number fits the table.

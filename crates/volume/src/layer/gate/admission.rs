@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use policy::budget::Share;
+use policy::budget::{Part, Share};
 use policy::contract::{Contract, Cost, Direction};
-use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Learned, Part, Seen};
+use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Learned, Seen};
 use policy::purpose::{Class, Origin, Pressure, Tenant};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
