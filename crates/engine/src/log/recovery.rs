@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use futures_util::lock::Mutex as AsyncMutex;
+use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use policy::merge::{Death, Groups, Merges, Settings};
 use policy::purpose::{Io, Origin, Step};
@@ -34,6 +35,8 @@ use super::state::{Facts, LogState, MemberState, Unread};
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Data);
+/// Files of a volume that are read side by side. Each may take some MiB of memory.
+const READ_AT_ONCE: usize = 8;
 
 /// The findings of an opening.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -388,16 +391,24 @@ impl Inner {
         // Hints must leave this room free while they are written.
         let len = files.values().map(|file| file.len).chain(hints.values().copied()).sum::<u64>();
         self.state().members[member].own = own + len;
-        let mut found = Vec::new();
-        for (id, listed) in files {
+        let reads = files.into_iter().map(async |(id, listed)| {
             let hint = hints.get(&id).copied();
             let leased = known.is_some_and(|slot| id.0 < slot.file_end);
-            let read = self.read_file(member, id, listed, hint, leased, &mut report).await?;
+            let mut part = Report::default();
+            let read = self.read_file(member, id, listed, hint, leased, &mut part).await?;
+            Ok::<_, Error>((read, part))
+        });
+        let mut reads = stream::iter(reads).buffered(READ_AT_ONCE);
+        let mut found = Vec::new();
+        while let Some(read) = reads.next().await {
+            let (read, part) = read?;
+            report.add(part);
             if let Some(file) = read {
                 own += file.len + file.hint_len;
                 found.push(file);
             }
         }
+        drop(reads);
         let unread = self.state().unread_bytes(member);
         own += unread;
         self.state().members[member].own = own;

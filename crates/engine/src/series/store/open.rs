@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
@@ -30,6 +31,8 @@ use crate::series::{Error, Result};
 const OPEN: Io = Io::new(Origin::Open, Step::Log);
 /// How many bytes of a segment one read takes.
 const STEP: usize = 1 << 20;
+/// Segments that are read side by side; one of them may be replayed meanwhile.
+const READ_AT_ONCE: usize = 2;
 /// The smallest buffers.
 const BUFFERS_MIN: u64 = 64 << 10;
 /// The most of the volumes that the write-ahead log takes, 1/16.
@@ -157,15 +160,21 @@ impl Store {
             }
             begun => begun?,
         }
-        for (number, label, volume, name) in segments {
-            let what = format!("{label}: {name}");
+        let id = inner.log.id();
+        let reads = segments.into_iter().map(async |(number, label, volume, name)| {
             let object = volume.open(&name).await.map_err(|error| failed(&error))?;
-            let bytes = read_segment(&*object, inner.log.id(), number).await?;
+            let bytes = read_segment(&*object, id, number).await?;
             // Blocks written from it could otherwise survive a crash that loses its dirty pages.
             object.sync(OPEN).await.map_err(|error| failed(&error))?;
+            Ok::<_, Error>((number, format!("{label}: {name}"), bytes))
+        });
+        let mut reads = stream::iter(reads).buffered(READ_AT_ONCE);
+        while let Some(read) = reads.next().await {
+            let (number, what, bytes) = read?;
             report.segments += 1;
             inner.replay(number, &bytes, &what, &mut report).await?;
         }
+        drop(reads);
         Ok((Self(Arc::new(inner)), report))
     }
 }
