@@ -1,5 +1,6 @@
 //! Aligns copies that may differ: those of an object that was open when the pool crashed, before it is used again,
-//! and those that all failed at once. Drops copies with missing bytes.
+//! and those that all failed at once, also when there was one, of which others were made later. Drops copies with
+//! missing bytes.
 //!
 //! Each copy of a written object has all synced bytes, and any part of the others. Before the next read of those
 //! others after a crash, or the next write, all copies get the bytes of the longest. Dropping the others instead would
@@ -28,7 +29,7 @@ use volume::{Error, ErrorKind, IoBufMut, Object, Result};
 use super::Spread;
 use super::check::Report;
 use super::handle::{Handle, is_busy};
-use super::inode::{Inode, Replica};
+use super::inode::{Inode, Replica, name_part};
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
 
@@ -257,17 +258,23 @@ impl Handle {
         self.sync_copy(other, len, IO).await.map_err(Unlike::Other)
     }
 
-    /// Cuts bytes off a copy of a log that failed writes left behind the acknowledged ones: they need not take space.
-    /// Returns the length of the copy.
+    /// Cuts bytes off a copy that failed writes left behind the acknowledged ones: they need not take space, and a write
+    /// behind a gap must not make them a part of the object. Bytes of a log with a checksum stay: a scrub of a single
+    /// copy may have recorded one of more than was acknowledged. Returns the length of the copy.
     async fn cut_unacknowledged(&self, replica: &Replica) -> Result<u64> {
-        let len = self.len_of(replica).await?;
-        // Opening a copy for the first time after a crash extends it by bytes that may be acknowledged.
-        let end = self.inode().written_len();
-        if self.inode().kind == Kind::Log && len > end {
-            self.resize_copy(replica, end).await?;
-            return Ok(end);
+        let inode = self.inode();
+        // Opening a copy of a log for the first time after a crash extends it by bytes that may be acknowledged.
+        self.len_of(replica).await?;
+        let end = inode.written_len().max(inode.checked_len());
+        for part in 0..replica.parts() {
+            let leaf = self.leaf_of(replica, part).await?;
+            let end = replica.part_len(part, end);
+            if leaf.len() > end {
+                let cut = leaf.set_len(end).await;
+                cut.map_err(|e| name_part(inode, replica, part, e))?;
+            }
         }
-        Ok(len)
+        self.len_of(replica).await
     }
 
     /// The length of one copy.

@@ -57,8 +57,9 @@ impl Drop for Handle {
     }
 }
 
-/// A change of several copies in progress. If it is dropped half-way, the copies may differ: all stay, and are
-/// aligned before the next write.
+/// A change of every copy in progress. If it is dropped half-way, the copies may differ: all stay, and are
+/// aligned before the next write. The same holds for a copy that is made later of a single one, which may still get the
+/// change.
 struct Together<'a> {
     handle: &'a Handle,
     replicas: &'a [Arc<Replica>],
@@ -88,8 +89,9 @@ impl<'a> Together<'a> {
     /// fails, since it would not be on all of them, and the next write first makes the copies alike.
     async fn end(mut self, change: Change, done: Vec<Result<()>>, io: Io) -> Result<()> {
         if let [_] = self.replicas {
-            self.ended = true;
-            return all(done);
+            let done = all(done);
+            self.ended = done.as_ref().err().is_none_or(is_busy);
+            return done;
         }
         let busy = done.iter().filter(|done| done.as_ref().is_err_and(is_busy)).count();
         let (mut whole, mut failed) = (Vec::new(), Vec::new());
@@ -143,10 +145,13 @@ impl<'a> Together<'a> {
 
 impl Drop for Together<'_> {
     fn drop(&mut self) {
-        if !self.ended && self.replicas.len() > 1 {
-            self.handle.pool.0.replication.due();
-            self.handle.inode.set_doubt(self.from);
+        if self.ended {
+            return;
         }
+        if self.replicas.len() > 1 {
+            self.handle.pool.0.replication.due();
+        }
+        self.handle.inode.set_doubt(self.from);
     }
 }
 
@@ -571,6 +576,9 @@ impl Object for Handle {
             && self.inode.checked_len() <= offset
         {
             let written = leaf.blocking_write_at(piece.inner, data, self.pool.tagged(io));
+            if written.as_ref().is_err_and(|e| !is_busy(e)) {
+                self.inode.set_doubt(offset);
+            }
             written.map_err(|e| self.name(number, piece.part, e))?;
             hashing.written(data);
             self.inode.extend(end);

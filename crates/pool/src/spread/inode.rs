@@ -55,7 +55,7 @@ pub(super) struct Inode {
     checked: AtomicU64,
     /// The number of checksums recorded so far.
     checksums: AtomicU64,
-    /// The first byte in which its copies may differ; [`ALIKE`] if they are equal.
+    /// The first byte in which its copies may differ, or a further one from the only copy; [`ALIKE`] if none does.
     doubt: AtomicU64,
     /// What the opening of the pool found of copies that may differ since a crash, until they were aligned or could
     /// not be.
@@ -320,10 +320,11 @@ impl Inode {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Marks it as sealed, with this length.
+    /// Marks it as sealed, with this length. Then its checksum says which copy is right.
     pub(super) fn seal(&self, len: u64) {
         self.set_len(len);
         self.set_settled();
+        self.doubt.store(ALIKE, Ordering::Release);
         self.sealed.store(true, Ordering::Release);
     }
 
@@ -384,7 +385,8 @@ impl Inode {
         self.checked.store(0, Ordering::Release);
     }
 
-    /// Records that copies may differ from `offset` on, where an unfinished change begins.
+    /// Records that copies may differ from `offset` on, where an unfinished change begins. Of a single copy that counts once
+    /// there is another.
     pub(super) fn set_doubt(&self, offset: u64) {
         self.doubt.fetch_min(offset, Ordering::AcqRel);
         self.run(|_| false);

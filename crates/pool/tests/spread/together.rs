@@ -11,6 +11,7 @@ use volume::layer::fault::{Effect, Rule};
 use volume::task::block_on;
 use volume::{ErrorKind, Intent, IoBuf, Object, Result, Volume};
 
+use crate::copying::COPY;
 use crate::faults::Rig;
 use crate::rig::{IO, POOL, get, mems, name, put};
 
@@ -240,6 +241,74 @@ fn a_copy_that_fails_alone_goes_and_copies_that_failed_together_are_made_the_sam
         log.sync(IO).await.unwrap();
         assert_eq!(pool.stat(&name("a.log")).await.unwrap().copies.len(), 1);
     });
+}
+
+/// The first copy of a log may have bytes of a write that failed; so may those that are made of it, or not.
+#[test]
+fn a_single_copy_whose_write_failed_is_made_like_those_made_of_it_before_the_next_write() {
+    for blocks in [false, true] {
+        let rig = Rig::new(mems(3));
+        let (pool, log) = block_on(async {
+            let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+            let (log, on) = log(&pool).await;
+            let id = pool.stat(&name("a.log")).await.unwrap().id;
+            pool.drop_copy(id, on[1]).await.unwrap();
+            fail(&rig, on[0], Effect::FailAfter(ErrorKind::Io), Some(Call::Write));
+            (pool, log)
+        });
+        let written = match blocks {
+            true => log.blocking_write_at(12, b" garbage", IO),
+            false => block_on(log.write_at(12, IoBuf::from(&b" garbage"[..]), IO)),
+        };
+        written.unwrap_err();
+        mend(&rig);
+        block_on(async {
+            assert_eq!(pool.redundancy(&[].into()).doubtful, 0, "it is alone");
+            pool.repair(COPY, |_| ()).await.unwrap();
+            assert_eq!(pool.redundancy(&[].into()).doubtful, 1);
+            log.write_at(12, IoBuf::from(&b"!"[..]), IO).await.unwrap();
+            assert_eq!(pool.redundancy(&[].into()).doubtful, 0);
+            assert_eq!(log.len(), 13);
+            log.sync(IO).await.unwrap();
+            assert_eq!(pool.stat(&name("a.log")).await.unwrap().copies.len(), 2);
+        });
+        for gone in 0..3 {
+            let again = Rig::new(crate::rig::copies(&rig.mems));
+            block_on(async {
+                let pool = open(&again, &without(VolumeId(gone))).await.unwrap();
+                assert_eq!(get(&pool, "a.log").await.unwrap(), b"acknowledged!");
+            });
+        }
+    }
+}
+
+/// A write behind a gap made bytes of a failed write a part of the first copy; in the other the gap was zeros.
+#[test]
+fn a_gap_is_zeros_in_a_copy_whose_write_failed_and_in_those_made_of_it() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        let data = pool.create(&name("data"), &Intent::DATA).await.unwrap();
+        data.write_at(0, IoBuf::from(&b"before"[..]), IO).await.unwrap();
+        data.sync(IO).await.unwrap();
+        let stat = pool.stat(&name("data")).await.unwrap();
+        pool.drop_copy(stat.id, stat.copies[1].layout.volumes()[0]).await.unwrap();
+        let on = stat.copies[0].layout.volumes()[0];
+        fail(&rig, on, Effect::FailAfter(ErrorKind::Io), Some(Call::Write));
+        data.write_at(6, IoBuf::from(&b" garbage"[..]), IO).await.unwrap_err();
+        mend(&rig);
+        pool.repair(COPY, |_| ()).await.unwrap();
+        data.write_at(9, IoBuf::from(&b"after"[..]), IO).await.unwrap();
+        data.sync(IO).await.unwrap();
+        assert_eq!(pool.stat(&name("data")).await.unwrap().copies.len(), 2);
+    });
+    for gone in 0..3 {
+        let again = Rig::new(crate::rig::copies(&rig.mems));
+        block_on(async {
+            let pool = open(&again, &without(VolumeId(gone))).await.unwrap();
+            assert_eq!(get(&pool, "data").await.unwrap(), b"before\0\0\0after");
+        });
+    }
 }
 
 /// After a clean close copies are not compared, so a pool with copies in doubt does not close cleanly.
