@@ -203,80 +203,79 @@ fn the_lease_is_read_from_the_good_copy() {
     }
 }
 
+/// Two traced volumes with a pool, and a store whose records all are in one file, which stays open.
+struct Growing {
+    rig: Rig,
+    log: TraceLog,
+}
+
+impl Growing {
+    const RECORDS: u64 = 1200;
+    const VALUE: usize = 10_001;
+
+    fn new() -> Self {
+        let mut rig = Rig::new(1);
+        rig.mems = (0..2).map(|n| Mem::new(&format!("v{n}"))).collect();
+        (rig.options.durability, rig.options.file_bytes) = (Durability::Never, 64 * MIB);
+        Self { rig, log: TraceLog::new(1_000_000) }
+    }
+
+    fn open(&self) -> (Store, Report) {
+        let Self { rig, log } = self;
+        let members = rig.mems.iter().map(|mem| {
+            let traced = Trace::new(mem.clone(), mem.label(), log, &rig.clock);
+            ::pool::Member::new(mem.label(), traced)
+        });
+        let opening = Opening::new(RoundRobin::default()).copies(2).create_if_missing(PoolId(5));
+        let pool = rig.clock.run(Spread::open(members.collect(), opening)).unwrap();
+        let (options, clock) = (rig.options.clone(), rig.clock.clone());
+        let opening = Store::open(vec![Member::new("pool", pool)], options, clock, Some(ID));
+        rig.clock.run(opening).unwrap()
+    }
+
+    /// Writes 12 MB, and syncs after each 120 kB.
+    fn fill(&self, store: &Store) {
+        for n in 0..Self::RECORDS {
+            self.rig.put(store, &n.to_be_bytes(), &value(n, Self::VALUE));
+            if n % 12 == 0 {
+                self.rig.clock.run(store.sync()).unwrap();
+            }
+        }
+    }
+
+    fn bytes_read(&self) -> u64 {
+        assert_eq!(self.log.forgotten(), 0);
+        let records = self.log.records();
+        let reads = records.iter().filter(|record| record.call.op == Op::Read);
+        reads.map(|read| read.call.len).sum()
+    }
+}
+
 /// After each sync the store begins a page, which once ended the pool's checksum of the file: to seal a full file, the pool
 /// read all of its copies, and after a crash it compared them from their beginnings.
 #[test]
 fn a_file_that_is_synced_while_it_grows_is_sealed_without_reading_it() {
-    let mut rig = Rig::new(1);
-    rig.mems = (0..2).map(|n| Mem::new(&format!("v{n}"))).collect();
-    (rig.options.durability, rig.options.file_bytes) = (Durability::Never, 64 * MIB);
-    let log = TraceLog::new(1_000_000);
-    let members = rig.mems.iter().map(|mem| {
-        let traced = Trace::new(mem.clone(), mem.label(), &log, &rig.clock);
-        ::pool::Member::new(mem.label(), traced)
-    });
-    let opening = Opening::new(RoundRobin::default()).copies(2).create_if_missing(PoolId(5));
-    let pool = rig.clock.run(Spread::open(members.collect(), opening)).unwrap();
-    let open = |pool| {
-        let members = vec![Member::new("pool", pool)];
-        let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
-        rig.clock.run(opening).unwrap()
-    };
-    let (store, _) = open(pool.clone());
-    // 12 MB in one file, synced after each 120 kB.
-    for n in 0..1200u64 {
-        rig.put(&store, &n.to_be_bytes(), &value(n, 10_001));
-        if n % 12 == 0 {
-            rig.clock.run(store.sync()).unwrap();
-        }
-    }
-    let bytes_read = || -> u64 {
-        let records = log.records();
-        let reads = records.iter().filter(|record| record.call.op == Op::Read);
-        reads.map(|read| read.call.len).sum()
-    };
-    let before = bytes_read();
-    rig.clock.run(store.close()).unwrap();
-    assert_eq!(bytes_read() - before, 0, "sealing a file read it");
-    assert_eq!(log.forgotten(), 0);
+    let growing = Growing::new();
+    let (store, _) = growing.open();
+    growing.fill(&store);
+    let before = growing.bytes_read();
+    growing.rig.clock.run(store.close()).unwrap();
+    assert_eq!(growing.bytes_read() - before, 0, "sealing a file read it");
 }
 
 /// A start waited for the seals of the files that the last process had open, for which the pool reads all copies.
 #[test]
 fn a_start_after_a_crash_reads_each_open_file_once_and_the_end_of_its_copies() {
-    let mut rig = Rig::new(1);
-    rig.mems = (0..2).map(|n| Mem::new(&format!("v{n}"))).collect();
-    (rig.options.durability, rig.options.file_bytes) = (Durability::Never, 64 * MIB);
-    let store = {
-        let members = vec![Member::new("pool", open_pool(&rig))];
-        let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
-        rig.clock.run(opening).unwrap().0
-    };
-    for n in 0..1200u64 {
-        rig.put(&store, &n.to_be_bytes(), &value(n, 10_001));
-        if n % 12 == 0 {
-            rig.clock.run(store.sync()).unwrap();
-        }
-    }
-    drop(store);
-    let log = TraceLog::new(1_000_000);
-    let members = rig.mems.iter().map(|mem| {
-        let traced = Trace::new(mem.clone(), mem.label(), &log, &rig.clock);
-        ::pool::Member::new(mem.label(), traced)
-    });
-    let pool = rig
-        .clock
-        .run(Spread::open(members.collect(), Opening::new(RoundRobin::default()).copies(2)));
-    let members = vec![Member::new("pool", pool.unwrap())];
-    let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
-    let (store, report) = rig.clock.run(opening).unwrap();
+    let growing = Growing::new();
+    growing.fill(&growing.open().0);
+    let before = growing.bytes_read();
+    let (store, report) = growing.open();
     assert_eq!((report.scanned, report.damage.len()), (1, 0));
-    let records = log.records();
-    let reads = records.iter().filter(|record| record.call.op == Op::Read);
-    let read = reads.map(|read| read.call.len).sum::<u64>();
+    let read = growing.bytes_read() - before;
     // The pool records a checksum for each 4 MiB, and compares what follows; besides, the manifest and headers are read.
     assert!((12_000_000..12_000_000 + 2 * 5 * MIB).contains(&read), "{read} bytes were read");
-    for n in 0..1200u64 {
-        assert_eq!(rig.get(&store, &n.to_be_bytes()), Some(value(n, 10_001)));
+    for n in 0..Growing::RECORDS {
+        let found = growing.rig.get(&store, &n.to_be_bytes());
+        assert_eq!(found, Some(value(n, Growing::VALUE)));
     }
 }

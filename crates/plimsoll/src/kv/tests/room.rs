@@ -495,8 +495,10 @@ fn deletes_are_flushed_where_not_even_small_steps_fit() {
     let store = rig.open_alone();
     let stop = ThreadStop::default();
     let mut steps = Steps::default();
-    // RocksDB's own compaction fails first.
+    // RocksDB's own compaction, in another thread, fails first.
+    let begun = Instant::now();
     while !steps.look(store.inner(), &stop) {
+        assert!(begun.elapsed() < PATIENCE, "no compaction fails");
         std::thread::sleep(Duration::from_millis(5));
     }
     let mut flushed = || {

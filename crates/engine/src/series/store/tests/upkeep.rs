@@ -115,7 +115,7 @@ fn a_start_after_a_crash_reads_no_more_than_the_limit_of_the_log() {
         world.options.buffer_bytes = 256 << 10;
         let store = world.with_database();
         let mut written = 0;
-        // Each writes many points of its own source, and a few of sources that nobody else writes.
+        // Each writer writes many points of one source, and one point each of many others.
         let writer = async |writer: i64| {
             let mut bytes = 0;
             for n in 0..60 {
