@@ -97,9 +97,9 @@ pub struct Options {
     pub source_bytes: u64,
     /// Rows are in a block after this time at the latest; default 1 h.
     pub age: Duration,
-    /// The limit of the write-ahead log, in bytes, apart from batches under way; default 128 MiB. A start after a crash
-    /// reads so much. More keeps rows of slow sources longer for larger blocks; beyond half of `buffer_bytes`, a start
-    /// writes blocks.
+    /// The limit of the write-ahead log, in bytes; default 128 MiB. Batches under way may exceed it. A start after a crash reads
+    /// the log. A higher limit lets rows of slow sources wait longer, for larger blocks. If it is more than half of
+    /// `buffer_bytes`, such a start also writes blocks.
     pub wal_bytes: u64,
     /// The most series; default 20 million. Each takes memory.
     pub series_max: u64,
