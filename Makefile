@@ -53,6 +53,7 @@ clients: $(VENV)/.ready
 lint: rocksdb $(TOOLS)/bin/cargo-deny
 	dev/layers --self-test
 	dev/layers
+	dev/mutants --check
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ALL) --no-deps
