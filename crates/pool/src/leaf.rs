@@ -9,8 +9,7 @@
 //!
 //! Numbers are sixteen lower-case hexadecimal digits. No generation, object or copy reuses the number of
 //! an earlier one. Copies take theirs from the same sequence as objects; 0 is the copy without a number.
-//! The suffix shows the kind, and tells the volume which objects are logs. Everything else about an
-//! object is in the manifest.
+//! The suffix shows the kind. Everything else about an object is in the manifest.
 
 use std::fmt;
 
@@ -35,10 +34,9 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Table, Self::Data, Self::Log];
 
-    /// The kind from the creator's intent, or from the name of a log.
-    pub(crate) fn of(intent: &intent::Intent, name: &Name) -> Self {
+    /// The kind from the creator's intent.
+    pub(crate) const fn of(intent: &intent::Intent) -> Self {
         match intent.kind {
-            _ if name.is_log() => Self::Log,
             intent::Kind::Log => Self::Log,
             intent::Kind::Table { .. } => Self::Table,
             intent::Kind::Data => Self::Data,
@@ -143,7 +141,6 @@ mod tests {
         assert_eq!(log.name().as_str(), "o0000000000000011.log");
         let copy = Leaf::Object { id: ObjectId(17), kind: Kind::Table, copy: 0x12 };
         assert_eq!(copy.name().as_str(), "o0000000000000011-0000000000000012.tab");
-        assert!(log.name().is_log() && Leaf::Manifest { generation: 1 }.name().is_log());
     }
 
     #[test]

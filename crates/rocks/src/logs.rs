@@ -225,6 +225,9 @@ mod tests {
         fn len(&self) -> u64 {
             self.0.len()
         }
+        fn is_log(&self) -> bool {
+            self.0.is_log()
+        }
         fn set_len(&self, len: u64) -> Pending<'_, ()> {
             self.0.set_len(len)
         }

@@ -37,6 +37,8 @@ pub enum ErrorKind {
     /// The device cannot read or write these bytes, and works otherwise. Read: as `Corrupt`, but the bytes may be whole
     /// for another reader. Write or removal: write elsewhere.
     Io,
+    /// This volume cannot do it, now or later: nothing was done. Do without.
+    Unsupported,
 }
 
 impl ErrorKind {

@@ -10,15 +10,21 @@ pub mod buf;
 pub mod clock;
 pub mod conformance;
 pub mod dir;
+pub mod durable;
 mod error;
+pub mod extent;
 mod forward;
 mod health;
 pub mod heartbeat;
 pub mod io_pool;
 pub mod layer;
+mod limits;
 pub mod mem;
 mod name;
+pub mod ranges;
 pub mod task;
+mod unsupported;
+pub mod whole;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +35,8 @@ pub use again::Check;
 pub use buf::{IoBuf, IoBufMut};
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
+pub use extent::{Extent, Zeros};
+pub use limits::Limits;
 pub use name::Name;
 pub use policy::intent::Intent;
 pub use policy::purpose::Io;
@@ -43,10 +51,15 @@ pub fn ready<'a, T: Send + 'a>(result: Result<T>) -> Pending<'a, T> {
 
 /// A flat space of named objects on one device, or on something that behaves like one.
 ///
-/// A log (a name with [`Name::is_log`]) is appended through the page cache: its bytes survive the death of the process
-/// at once, and the death of the machine after a sync. Every other object goes to the device with each write.
+/// A log ([`Kind::Log`](policy::intent::Kind::Log) at its creation) is appended through the page cache: its bytes survive
+/// the death of the process at once, and the death of the machine after a sync. Every other object goes to the device with
+/// each write.
+///
+/// `docs/adr/0033-one-revision-of-volume.md` has a table of what each call costs and promises on each kind of volume, and
+/// [`conformance`] checks it.
 pub trait Volume: Send + Sync {
-    /// Makes a new, empty object. It is durable, name and all, after its first sync.
+    /// Makes a new, empty object of the kind that `intent` says, which it keeps: [`Object::is_log`]. It is durable, name
+    /// and all, after its first sync.
     ///
     /// # Errors
     /// `AlreadyExists`; `OutOfSpace`, `Unavailable` or `Poisoned`: create it on another volume.
@@ -85,6 +98,36 @@ pub trait Volume: Send + Sync {
     fn expected_wait(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// The sizes by which calls cost least, and whether there are holes.
+    fn limits(&self) -> Limits {
+        Limits { holes: false, ..Limits::PAGES }
+    }
+
+    /// Makes an object of `data` that never changes again: written, synced and [sealed](Object::seal). Durable on return.
+    /// A pool makes it whole or not at all; on a device, a crash or an error may leave a part of it.
+    ///
+    /// # Errors
+    /// As for [`Volume::create`], [`Object::write_at`] and [`Object::seal`].
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        whole::write(self, name, intent, data, io)
+    }
+
+    /// Gives an object another name, in place of the object that has it, if one does. Durable on return.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unsupported`: names change in the outermost pool only. Else as for a sync.
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("rename {from} to {to}"))
+    }
+
+    /// Gives an object a further name. Durable on return.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists`; `Unsupported`, as for [`Volume::rename`]. Else as for a sync.
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("link {from} to {to}"))
+    }
 }
 
 /// A shared volume is a volume, so that a layer can wrap a volume that others hold too.
@@ -98,10 +141,18 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
         fn expected_wait() -> Duration;
+        fn limits() -> Limits;
+        fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
     }
 }
 
 /// Random access to one object. Offsets and lengths in bytes.
+///
+/// Calls may overlap, as many as the device has use for. Of overlapping calls that are under way together, either may
+/// come first. A change whose future was dropped after it began ends before a later change or read of the same bytes
+/// begins. A read that begins after another one returned new bytes does not give old ones.
 pub trait Object: Send + Sync {
     /// Reads `into.len()` bytes at `offset`; the result is shorter only where the object ends.
     ///
@@ -146,9 +197,40 @@ pub trait Object: Send + Sync {
     /// The exact length, also after a crash or a reopening.
     fn len(&self) -> u64;
 
+    /// What the creator said: whether it is a log, see [`Volume`].
+    fn is_log(&self) -> bool;
+
     /// Whether the object holds no byte.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// [`Object::write_at`], with these bytes, the object's length and its name durable on return. Bytes of earlier writes
+    /// are durable only after a sync. It costs one operation where the device can, also on copies: one for each.
+    ///
+    /// # Errors
+    /// As for [`Object::write_at`]. `Poisoned`: as for [`Object::sync`], if earlier writes were not synced.
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        durable::write(self, offset, data, io)
+    }
+
+    /// Makes the bytes of a range zeros, as far as the object has them, without writing them to the device. Its length
+    /// stays. Durable after a sync. After an error the bytes of the range are unknown.
+    ///
+    /// # Errors
+    /// `Unsupported`: write zeros, or leave them. Else as for [`Object::write_at`].
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        let _ = (room, io);
+        unsupported::call(format_args!("make {len} bytes at {offset} zeros"))
+    }
+
+    /// The extents of a range, in order and without gaps, as far as the object has it. What is called data may be zeros;
+    /// what is called a hole is.
+    ///
+    /// # Errors
+    /// As for [`Object::read_at`].
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        extent::all_data(self, offset, len)
     }
 
     /// Cuts or extends the object; new bytes read as zeros. Durable after a sync.

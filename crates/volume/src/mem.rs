@@ -1,6 +1,7 @@
 //! A volume in memory, for tests, the simulator and crash images.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    Check, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result,
-    Space, Volume, ready,
+    Check, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object,
+    Pending, Result, Space, Volume, Zeros, extent, ready, unsupported, whole,
 };
 
 /// Every object of a volume by name, as plain bytes.
@@ -43,29 +44,31 @@ impl Mem {
         Self { label: label.into(), objects: Arc::default(), room: Arc::new(room) }
     }
 
-    /// A volume of 1 TiB that holds `image`.
+    /// A volume of 1 TiB that holds `image`. Objects with names that end in `.log` are logs.
     #[must_use]
     pub fn from_image(label: &str, image: Image) -> Self {
-        Self::recovered(label, CAPACITY, image, &BTreeMap::new())
+        let born = |name: &Name| Born { set_aside: 0, is_log: name.ends_as_log() };
+        let born = image.keys().map(|name| (name.clone(), born(name))).collect();
+        Self::recovered(label, CAPACITY, image, &born)
     }
 
-    /// A volume with room for `capacity` bytes that holds `image`, and room set aside for some of its objects. The
+    /// A volume with room for `capacity` bytes that holds `image`, and what was said at the creation of its objects. The
     /// image may exceed the capacity: then the volume is full.
     pub(crate) fn recovered(
         label: &str,
         capacity: u64,
         image: Image,
-        set_aside: &BTreeMap<Name, u64>,
+        born: &BTreeMap<Name, Born>,
     ) -> Self {
         let mem = Self::with_capacity(label, capacity);
         for (name, bytes) in image {
-            let set_aside = set_aside.get(&name).copied().unwrap_or(0);
-            let taken = set_aside.max(len(&bytes));
+            let born = born.get(&name).copied().unwrap_or_default();
+            let taken = born.set_aside.max(len(&bytes));
             let force = |room: &Room| {
                 room.force(taken);
                 true
             };
-            let object = mem.enter(&name, set_aside, force).expect("the names of an image differ");
+            let object = mem.enter(&name, born, force).expect("the names of an image differ");
             *object.bytes.write() = Arc::new(bytes);
         }
         mem
@@ -76,10 +79,13 @@ impl Mem {
         self.room.capacity
     }
 
-    /// Bytes set aside for objects that have a name.
-    pub(crate) fn set_aside(&self) -> BTreeMap<Name, u64> {
+    /// What was said at the creation of the objects that have a name, and holds still.
+    pub(crate) fn born(&self) -> BTreeMap<Name, Born> {
         let objects = self.objects.lock();
-        let of = |object: &Bytes| object.set_aside.load(Ordering::Relaxed);
+        let of = |object: &Bytes| Born {
+            set_aside: object.set_aside.load(Ordering::Relaxed),
+            is_log: object.is_log,
+        };
         objects.iter().map(|(name, object)| (name.clone(), of(object))).collect()
     }
 
@@ -97,7 +103,8 @@ impl Mem {
         let fork = Self::new(label);
         for (name, object) in self.objects.lock().iter() {
             let bytes = Arc::clone(&object.bytes.read());
-            let made = fork.enter(name, 0, |room| room.take(len(&bytes)));
+            let born = Born { set_aside: 0, is_log: object.is_log };
+            let made = fork.enter(name, born, |room| room.take(len(&bytes)));
             *made
                 .expect("the names of a volume differ, and it is smaller than 1 TiB")
                 .bytes
@@ -127,16 +134,16 @@ impl Mem {
         &self.label
     }
 
-    /// Makes an object with room for `set_aside` bytes.
-    pub(crate) fn create_now(&self, name: &Name, set_aside: u64) -> Result<Arc<Bytes>> {
-        self.enter(name, set_aside, |room| room.take(set_aside))
+    /// Makes an object, and sets its room aside.
+    pub(crate) fn create_now(&self, name: &Name, born: Born) -> Result<Arc<Bytes>> {
+        self.enter(name, born, |room| room.take(born.set_aside))
     }
 
     /// Makes an object, unless one of that name exists or `take` finds no room for it.
     fn enter(
         &self,
         name: &Name,
-        set_aside: u64,
+        born: Born,
         take: impl FnOnce(&Room) -> bool,
     ) -> Result<Arc<Bytes>> {
         let mut objects = self.objects.lock();
@@ -154,7 +161,8 @@ impl Mem {
         let object = Arc::new(Bytes {
             what: format!("{}: {name}", self.label),
             room: Arc::clone(&self.room),
-            set_aside: set_aside.into(),
+            set_aside: born.set_aside.into(),
+            is_log: born.is_log,
             bytes: RwLock::default(),
         });
         objects.insert(name.clone(), Arc::clone(&object));
@@ -198,8 +206,8 @@ impl Mem {
 #[deny(clippy::missing_trait_methods)]
 impl Volume for Mem {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
-        let set_aside = intent.len.unwrap_or(0);
-        ready(self.create_now(name, set_aside).map(|object| object as Arc<dyn Object>))
+        let created = self.create_now(name, Born::of(intent));
+        ready(created.map(|object| object as Arc<dyn Object>))
     }
 
     fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
@@ -220,6 +228,36 @@ impl Volume for Mem {
 
     fn expected_wait(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::PAGES
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        whole::write(self, name, intent, data, io)
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("rename {from} to {to}"))
+    }
+
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("link {from} to {to}"))
+    }
+}
+
+/// What was said of an object at its creation.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Born {
+    /// Bytes of room set aside for it.
+    pub(crate) set_aside: u64,
+    pub(crate) is_log: bool,
+}
+
+impl Born {
+    pub(crate) fn of(intent: &Intent) -> Self {
+        Self { set_aside: intent.len.unwrap_or(0), is_log: intent.is_log() }
     }
 }
 
@@ -255,6 +293,7 @@ pub(crate) struct Bytes {
     room: Arc<Room>,
     /// A change of the length resets it to 0, as in a file system.
     set_aside: AtomicU64,
+    is_log: bool,
     /// Shared with forks until one of them writes.
     bytes: RwLock<Arc<Vec<u8>>>,
 }
@@ -284,8 +323,22 @@ impl Bytes {
         Ok(())
     }
 
+    /// Makes bytes of a range zeros, as far as the object has them; returns that part of the range.
+    pub(crate) fn zero(&self, offset: u64, len: u64) -> Range<u64> {
+        let mut bytes = self.bytes.write();
+        let range = extent::within(offset, len, bytes.len() as u64);
+        if !range.is_empty() {
+            Arc::make_mut(&mut bytes)[index(range.start)..index(range.end)].fill(0);
+        }
+        range
+    }
+
     pub(crate) fn len(&self) -> u64 {
         len(&self.bytes.read())
+    }
+
+    pub(crate) const fn is_log(&self) -> bool {
+        self.is_log
     }
 
     pub(crate) fn set_len(&self, len: u64) -> Result<()> {
@@ -329,6 +382,19 @@ impl Object for Bytes {
         ready(self.write_at(offset, &data))
     }
 
+    fn write_durable(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
+        ready(self.write_at(offset, &data))
+    }
+
+    fn zero(&self, offset: u64, len: u64, _room: Zeros, _io: Io) -> Pending<'_, ()> {
+        self.zero(offset, len);
+        ready(Ok(()))
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        extent::all_data(self, offset, len)
+    }
+
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
         crate::blocking::read_at(self, offset, into, io)
     }
@@ -339,6 +405,10 @@ impl Object for Bytes {
 
     fn len(&self) -> u64 {
         self.len()
+    }
+
+    fn is_log(&self) -> bool {
+        self.is_log
     }
 
     fn is_empty(&self) -> bool {

@@ -167,7 +167,7 @@ impl Stage {
 
     async fn object(&self, name: &str) -> Result<Arc<dyn Object>> {
         let name = Name::new(name).expect("a good name");
-        let intent = if name.is_log() { Intent::LOG } else { Intent::DATA };
+        let intent = if name.as_str().ends_with(".log") { Intent::LOG } else { Intent::DATA };
         self.gate.create(&name, &intent).await
     }
 

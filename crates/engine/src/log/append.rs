@@ -405,7 +405,7 @@ impl Inner {
         let mut state = self.state();
         let file = open.file.id;
         let grown = self.grow(&mut state, member, open);
-        if open.file.name.is_log() {
+        if open.file.object.is_log() {
             let first = group.iter().map(Pending::sequence).min().unwrap_or(u64::MAX);
             if state.members[member].dirty.wrote(file, stream, grown, first) {
                 self.notify.notify_all();

@@ -168,7 +168,6 @@ mod tests {
         let id = FileId(0xa0_1234_5678);
         for role in [Role::Store, Role::File(FileId(0)), Role::Cached(id), Role::Hint(id)] {
             assert_eq!(names.role(&names.of(role)), Some(role));
-            assert_eq!(names.of(role).is_log(), matches!(role, Role::Cached(_)));
         }
         for other in ["a/series", "b/store", "a/series/0.seg", "a/series/00000000AB.seg"] {
             assert_eq!(names.role(&Name::new(other).unwrap()), None, "{other}");

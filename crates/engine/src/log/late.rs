@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures_util::lock::Mutex;
 use policy::purpose::Io;
-use volume::{Check, IoBuf, IoBufMut, Name, Object, Pending, Result, Volume, blocking};
+use volume::{
+    Check, Extent, IoBuf, IoBufMut, Name, Object, Pending, Result, Volume, Zeros, blocking,
+};
 
 /// The object called `name`, opened by the first call that can.
 pub(super) struct Late {
@@ -12,12 +14,15 @@ pub(super) struct Late {
     name: Name,
     /// Its length in the listing. The file is sealed, so it does not change.
     len: u64,
+    /// Whether it is written through the page cache.
+    is_log: bool,
     opened: Mutex<Option<Arc<dyn Object>>>,
 }
 
 impl Late {
-    pub(super) fn new(volume: &Arc<dyn Volume>, name: &Name, len: u64) -> Self {
-        Self { volume: Arc::clone(volume), name: name.clone(), len, opened: Mutex::default() }
+    pub(super) fn new(volume: &Arc<dyn Volume>, name: &Name, len: u64, is_log: bool) -> Self {
+        let (volume, name) = (Arc::clone(volume), name.clone());
+        Self { volume, name, len, is_log, opened: Mutex::default() }
     }
 
     async fn object(&self) -> Result<Arc<dyn Object>> {
@@ -41,6 +46,18 @@ impl Object for Late {
         Box::pin(async move { self.object().await?.write_at(offset, data, io).await })
     }
 
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move { self.object().await?.write_durable(offset, data, io).await })
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move { self.object().await?.zero(offset, len, room, io).await })
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        Box::pin(async move { self.object().await?.extents(offset, len).await })
+    }
+
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
         blocking::read_at(self, offset, into, io)
     }
@@ -51,6 +68,10 @@ impl Object for Late {
 
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn is_log(&self) -> bool {
+        self.is_log
     }
 
     fn is_empty(&self) -> bool {

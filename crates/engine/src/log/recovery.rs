@@ -435,7 +435,8 @@ impl Inner {
         let disk = &self.disks[member];
         let object = disk.volume.open(&name).await.unwrap_or_else(|error| {
             tracing::error!(volume = %disk.label, file = %name, %error, "a file cannot be opened");
-            Arc::new(Late::new(&disk.volume, &name, len))
+            let is_log = matches!(self.names.role(&name), Some(Role::Cached(_)));
+            Arc::new(Late::new(&disk.volume, &name, len, is_log))
         });
         let handle = File::new(self.id, id, &disk.label, name, object);
         if let Some(hint_len) = hint_len {

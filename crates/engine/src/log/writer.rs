@@ -275,7 +275,7 @@ impl Open {
         }
         let len = self.buffer.len();
         // The page cache gets only new bytes: the sync writes all of it, and pays for it.
-        let is_log = self.file.name.is_log();
+        let is_log = self.file.object.is_log();
         let padded = if is_log { len } else { len.next_multiple_of(PAGE) };
         let mut pages = std::mem::replace(&mut self.buffer, IoBufMut::with_capacity(0));
         pages.extend_from_slice(&[0; PAGE][..padded - len]);
@@ -335,7 +335,7 @@ impl Open {
     /// The end of the last record that counts, with the padding that was written: none in the page cache.
     pub(super) fn covers(&self) -> u64 {
         let Mark { start, buffer, records_end, .. } = self.mark;
-        if self.file.name.is_log() { records_end } else { start + buffer as u64 }
+        if self.file.object.is_log() { records_end } else { start + buffer as u64 }
     }
 
     /// Puts `range` of the written bytes back into the buffer.

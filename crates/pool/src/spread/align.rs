@@ -28,7 +28,7 @@ use volume::{Error, ErrorKind, IoBufMut, Object, Result};
 
 use super::Spread;
 use super::check::Report;
-use super::handle::{Handle, is_busy};
+use super::handle::{Handle, was_refused};
 use super::inode::{Inode, Replica, name_part};
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
@@ -82,9 +82,10 @@ impl Spread {
     /// served from any copy, since the volumes may still give synced bytes; writes are refused until it succeeds.
     pub(super) async fn settle_to_read(&self, handle: &Handle, end: u64) {
         let inode = handle.inode();
-        if inode.is_unequal_before(end)
+        if (inode.is_unequal_before(end) || inode.is_doubtful_before(end))
             && let Err(e) = self.settle(handle).await
         {
+            inode.set_unsettled();
             tracing::warn!("copies of {} may differ, and cannot be aligned now: {e}", inode.name);
         }
     }
@@ -95,7 +96,7 @@ impl Spread {
         for replica in inode.replicas() {
             match handle.cut_unacknowledged(&replica).await {
                 Ok(len) => copies.push((std::cmp::Reverse(len), replica)),
-                Err(e) if is_busy(&e) => return Err(e),
+                Err(e) if was_refused(&e) => return Err(e),
                 Err(e) => {
                     tracing::debug!("{}: a copy is left out: {e}", inode.name);
                     away.push(replica.number);
@@ -183,7 +184,7 @@ impl Handle {
             for other in &copies[at + 1..] {
                 match self.align(lead, other, differ_from).await {
                     Ok(()) => whole.push(other.number),
-                    Err(Unlike::Lead(e) | Unlike::Other(e)) if is_busy(&e) => return Err(e),
+                    Err(Unlike::Lead(e) | Unlike::Other(e)) if was_refused(&e) => return Err(e),
                     Err(Unlike::Lead(e)) => {
                         sound = Err(e);
                         break;
@@ -198,7 +199,7 @@ impl Handle {
                 sound = self.verify(lead, from).await;
             }
             if let Err(e) = sound {
-                if is_busy(&e) {
+                if was_refused(&e) {
                     return Err(e);
                 }
                 failed.push(lead.number);

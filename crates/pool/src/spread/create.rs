@@ -51,12 +51,10 @@ impl Spread {
         io: Io,
     ) -> Result<()> {
         let (pool, io) = (&self.0, self.tagged(io));
-        let kind = match Kind::of(intent, name) {
-            // It never grows, whatever its name.
-            Kind::Log => Kind::Data,
-            kind => kind,
-        };
+        // Even a log never grows then.
+        let intent = if intent.is_log() { &Intent::DATA } else { intent };
         let intent = Intent { len: Some(data.len() as u64), ..intent.clone() };
+        let kind = Kind::of(&intent);
         pool.catalog.must_be_free(name)?;
         pool.journal.ready().await?;
         let made = self.make(name, kind, &intent, Some((&data, io))).await?;
@@ -72,7 +70,7 @@ impl Spread {
     /// Creates an empty object. A log is recorded at once; any other object is uncommitted until its first
     /// sync.
     pub(super) async fn create_empty(&self, name: &Name, intent: &Intent) -> Result<Arc<Inode>> {
-        let (pool, kind) = (&self.0, Kind::of(intent, name));
+        let (pool, kind) = (&self.0, Kind::of(intent));
         pool.catalog.must_be_free(name)?;
         pool.journal.ready().await?;
         let made = self.make(name, kind, intent, None).await?;

@@ -1,5 +1,6 @@
 //! An open object of a pool: routes its reads and writes to copies.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -8,13 +9,12 @@ use policy::purpose::{Origin, Step};
 use policy::units::MIB;
 use volume::task::block_on;
 use volume::{
-    Check, Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking,
+    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, Zeros,
+    blocking, extent,
 };
 
 use super::hashing::Hashing;
 use super::inode::{Inode, Replica, Way, name_part};
-use super::leaves::all;
-use super::write_lock::SharedGuard;
 use super::{Parts, Spread};
 use crate::leaf::{Kind, ObjectId};
 
@@ -30,9 +30,6 @@ pub struct Handle {
 /// Synced bytes of a log without a checksum in the manifest, at most: a crash makes the pool read them from each copy.
 /// An edit of some 60 bytes for each 4 MiB is nothing beside them.
 pub(super) const UNRECORDED_MAX: u64 = 4 * MIB;
-
-/// The sync that makes a change of length durable after a copy failed.
-const RESIZE: Io = Io::new(Origin::UserWrite, Step::Data);
 
 impl Spread {
     pub(super) fn handle(&self, inode: Arc<Inode>) -> Handle {
@@ -57,104 +54,6 @@ impl Drop for Handle {
     }
 }
 
-/// A change of every copy in progress. If it is dropped half-way, the copies may differ: all stay, and are
-/// aligned before the next write. The same holds for a copy that is made later of a single one, which may still get the
-/// change.
-struct Together<'a> {
-    handle: &'a Handle,
-    replicas: &'a [Arc<Replica>],
-    /// The first byte that changes.
-    from: u64,
-    ended: bool,
-}
-
-/// The kind of a change of every copy.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Change {
-    /// Bytes are written or cut. A failing volume may still accept that in memory.
-    Bytes,
-    /// All bytes become durable.
-    Sync,
-}
-
-impl<'a> Together<'a> {
-    const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], from: u64) -> Self {
-        Self { handle, replicas, from, ended: false }
-    }
-
-    /// Ends the change with the result of each copy. It succeeds if one copy has it and all earlier changes,
-    /// durably if others fail: those are then dropped. If none has it, all stay.
-    ///
-    /// All stay, too, if one is `Busy`: a copy is not dropped because this process lacks something. Then the change
-    /// fails, since it would not be on all of them, and the next write first makes the copies alike.
-    async fn end(mut self, change: Change, done: Vec<Result<()>>, io: Io) -> Result<()> {
-        if let [_] = self.replicas {
-            let done = all(done);
-            self.ended = done.as_ref().err().is_none_or(is_busy);
-            return done;
-        }
-        let busy = done.iter().filter(|done| done.as_ref().is_err_and(is_busy)).count();
-        let (mut whole, mut failed) = (Vec::new(), Vec::new());
-        let mut why = None;
-        for (replica, done) in self.replicas.iter().zip(done) {
-            match done {
-                Ok(()) => whole.push(replica),
-                Err(e) => {
-                    failed.push(replica.number);
-                    if why.is_none() || is_busy(&e) {
-                        why = Some(e);
-                    }
-                }
-            }
-        }
-        let Some(mut why) = why else {
-            self.ended = true;
-            return Ok(());
-        };
-        if busy > 0 {
-            // Nothing was done, or no bytes changed: the copies are as before.
-            self.ended = busy == self.replicas.len()
-                || change == Change::Sync && whole.len() + busy == self.replicas.len();
-            return Err(if self.ended { why } else { why.in_doubt() });
-        }
-        if change == Change::Bytes {
-            let syncs = whole.iter().map(|replica| self.handle.sync_copy(replica, 0, io));
-            let synced = join_all(syncs).await;
-            let mut durable = Vec::new();
-            for (replica, synced) in whole.into_iter().zip(synced) {
-                match synced {
-                    Ok(()) => durable.push(replica),
-                    Err(e) if is_busy(&e) => return Err(e.in_doubt()),
-                    Err(e) => {
-                        failed.push(replica.number);
-                        why = e;
-                    }
-                }
-            }
-            whole = durable;
-        }
-        let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
-        // Another write may have failed on the copies that this one reached.
-        if self.handle.lose(&failed, &whole, &why.to_string()) {
-            self.ended = true;
-            return Ok(());
-        }
-        Err(why)
-    }
-}
-
-impl Drop for Together<'_> {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        if self.replicas.len() > 1 {
-            self.handle.pool.0.replication.due();
-        }
-        self.handle.inode.set_doubt(self.from);
-    }
-}
-
 impl Handle {
     /// The number of the object, which is never reused: the key of caches and heat.
     #[must_use]
@@ -172,6 +71,10 @@ impl Handle {
         &self.pool.0
     }
 
+    pub(super) const fn spread(&self) -> &Spread {
+        &self.pool
+    }
+
     pub(super) const fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
@@ -187,7 +90,7 @@ impl Handle {
         self.inode.leaf(&self.pool.0.journal, replica, part).await
     }
 
-    fn must_not_be_sealed(&self) -> Result<()> {
+    pub(super) fn must_not_be_sealed(&self) -> Result<()> {
         if self.inode.is_sealed() {
             let what = format!("{}: the object is sealed and never changes", self.inode.name);
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -209,6 +112,10 @@ impl Handle {
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
         // Bytes that a crash may have left in one copy only are given to all before one of them is read.
         self.pool.settle_to_read(self, offset.saturating_add(into.len() as u64)).await;
+        if self.inode.is_overwritten() {
+            // One copy may have the new bytes, and the next read ask another.
+            self.inode.changes.settled(range(offset, into.len() as u64)).await;
+        }
         let len = self.within(offset, into.len());
         into.resize(len);
         if len == 0 {
@@ -248,7 +155,7 @@ impl Handle {
         self.pool.0.damages.tell_if_damaged(&self.inode, number, &failed);
         while another_may(&failed) {
             let Some(replica) = self.inode.choose(&tried) else { break };
-            if !is_busy(&failed)
+            if !was_refused(&failed)
                 && let Some(last) = tried.last().and_then(|&last| self.inode.replica(last))
             {
                 last.avoid();
@@ -267,7 +174,7 @@ impl Handle {
                     self.pool.0.damages.tell_if_damaged(&self.inode, replica.number, &e);
                     damaged.extend(e.kind().is_damage().then_some(replica.number));
                     // Prefer an error of a copy that may answer later.
-                    if !failed.kind().is_away() && !is_busy(&failed) {
+                    if !failed.kind().is_away() && !was_refused(&failed) {
                         failed = e;
                     }
                 }
@@ -330,153 +237,36 @@ impl Handle {
         Ok(padded(read, piece.len as usize))
     }
 
-    async fn write(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
-        self.must_not_be_sealed()?;
-        let Some(end) = offset.checked_add(data.len() as u64) else {
-            let what = format!("{}: a write ends beyond 2^64 bytes", self.inode.name);
-            return Err(Error::new(ErrorKind::Invalid, what));
-        };
-        if data.is_empty() {
-            return Ok(());
-        }
-        let (_shared, hashing) = self.begin_write(offset).await?;
-        let replicas = self.inode.replicas();
-        let together = Together::begin(self, &replicas, offset);
-        let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
-        together.end(Change::Bytes, join_all(writes).await, io).await?;
-        hashing.written(&data);
-        self.inode.extend(end);
-        self.lost_is_written().await
-    }
-
-    /// Takes the shared lock for a write at `offset`. A log first loses a checksum that covers it.
-    async fn begin_write(&self, offset: u64) -> Result<(SharedGuard<'_>, Hashing<'_>)> {
-        loop {
-            self.must_be_alike().await?;
-            let shared = self.inode.write_lock.shared(offset).await;
-            self.must_not_be_sealed()?;
-            // Before the length with a checksum is looked at: see `Inode::if_unchanged`.
-            let hashing = Hashing::begin(&self.inode, offset);
-            if self.inode.checked_len() <= offset {
-                return Ok((shared, hashing));
+    /// The extents of the first copy that answers.
+    async fn extents_of(&self, offset: u64, len: u64) -> Result<Vec<Extent>> {
+        let range = extent::within(offset, len, self.inode.len());
+        self.pool.settle_to_read(self, range.end).await;
+        let mut failed = None;
+        for replica in self.inode.replicas() {
+            match self.extents_in(&replica, &range).await {
+                Ok(found) => return Ok(found),
+                Err(e) => failed = failed.or(Some(e)),
             }
-            // Rare: logs are appended to.
-            drop((shared, hashing));
-            self.pool.0.catalog.forget_checked(&self.inode).await?;
         }
+        failed.map_or(Ok(Vec::new()), Err)
     }
 
-    /// Aligns copies that may differ, so that the next write follows the same bytes in all of them.
-    pub(super) async fn must_be_alike(&self) -> Result<()> {
-        match self.inode.doubt() {
-            None => Ok(()),
-            Some(_) => self.pool.settle(self).await,
-        }
-    }
-
-    /// Waits until drops of copies survive a crash of the process, as appends to a log do.
-    async fn lost_is_written(&self) -> Result<()> {
-        if self.inode.kind == Kind::Log {
-            self.pool.0.journal.written(self.inode.lsn()).await?;
-        }
-        Ok(())
-    }
-
-    pub(super) async fn write_to(
-        &self,
-        replica: &Replica,
-        offset: u64,
-        data: &IoBuf,
-        io: Io,
-    ) -> Result<()> {
-        let writes = replica.chunks.pieces(offset, data.len() as u64).map(async |piece: Piece| {
-            let at = piece.at as usize;
-            let data = data.slice(at..at + piece.len as usize);
+    async fn extents_in(&self, replica: &Replica, range: &Range<u64>) -> Result<Vec<Extent>> {
+        let mut all = Vec::new();
+        for piece in replica.chunks.pieces(range.start, range.end - range.start) {
             let leaf = self.leaf_of(replica, piece.part).await?;
-            let written = leaf.write_at(piece.inner, data, io).await;
-            written.map_err(|e| name_part(&self.inode, replica, piece.part, e))
-        });
-        parts_changed(join_all(writes).await)
-    }
-
-    async fn resize(&self, len: u64) -> Result<()> {
-        self.must_not_be_sealed()?;
-        let _in_order = self.inode.resizing.lock().await;
-        let (_shared, hashing) = self.begin_write(len.min(self.inode.len())).await?;
-        if self.inode.kind != Kind::Log && len < self.inode.len() {
-            // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
-            // The wait includes the record of an earlier attempt that failed.
-            self.pool.0.catalog.shorten(&self.inode, len)?;
-            self.pool.0.journal.durable(self.inode.lsn()).await?;
+            let found = leaf.extents(piece.inner, piece.len).await;
+            let found = found.map_err(|e| name_part(&self.inode, replica, piece.part, e))?;
+            let from = range.start + piece.at;
+            let mut end = from;
+            for Extent { range, is_hole } in found {
+                end = from + (range.end - piece.inner);
+                extent::push(&mut all, from + (range.start - piece.inner)..end, is_hole);
+            }
+            // A leaf object is shorter where the object has a gap.
+            extent::push(&mut all, end..from + piece.len, true);
         }
-        let replicas = self.inode.replicas();
-        let together = Together::begin(self, &replicas, len.min(self.inode.len()));
-        let cuts = replicas.iter().map(|replica| self.resize_copy(replica, len));
-        together.end(Change::Bytes, join_all(cuts).await, RESIZE).await?;
-        hashing.resized(len);
-        self.inode.set_len(len);
-        self.lost_is_written().await
-    }
-
-    pub(super) async fn resize_copy(&self, replica: &Replica, len: u64) -> Result<()> {
-        let cuts = (0..replica.parts()).map(async |part| {
-            let leaf = self.leaf_of(replica, part).await?;
-            let cut = leaf.set_len(replica.part_len(part, len)).await;
-            cut.map_err(|e| name_part(&self.inode, replica, part, e))
-        });
-        parts_changed(join_all(cuts).await)
-    }
-
-    async fn sync_all(&self, io: Io) -> Result<()> {
-        // All of it was synced then.
-        if self.inode.is_sealed() {
-            return self.pool.0.journal.durable(self.inode.lsn()).await;
-        }
-        let is_log = self.inode.kind == Kind::Log;
-        let _in_order = match is_log {
-            true => None,
-            false => Some(self.inode.resizing.lock().await),
-        };
-        let len = self.inode.len();
-        let written = if is_log { self.inode.unrecorded(UNRECORDED_MAX) } else { None };
-        let replicas = self.sync_copies(io).await?;
-        if is_log {
-            self.pool.0.catalog.settle(&self.inode)?;
-        } else {
-            self.pool.0.catalog.commit(&self.inode, len)?;
-        }
-        if let Some(written) = written {
-            self.pool.record_synced(&self.inode, written, &replicas).await;
-        }
-        self.pool.0.journal.durable(self.inode.lsn()).await
-    }
-
-    /// Syncs every copy, and drops those that fail; gives those that were synced or dropped.
-    pub(super) async fn sync_copies(&self, io: Io) -> Result<Vec<Arc<Replica>>> {
-        // The leaf objects of a log have its length.
-        let len = if self.inode.kind == Kind::Log { 0 } else { self.inode.len() };
-        let replicas = self.inode.replicas();
-        let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
-        let synced = join_all(syncs).await;
-        Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
-        Ok(replicas)
-    }
-
-    /// Syncs a copy; extends parts that are too short for `len` bytes.
-    pub(super) async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
-        let syncs = (0..replica.parts()).map(async |part| {
-            let leaf = self.leaf_of(replica, part).await?;
-            let len = replica.part_len(part, len);
-            let synced = async {
-                // It is shorter if the object has a gap. All parts together must have the object's length.
-                if leaf.len() < len {
-                    leaf.set_len(len).await?;
-                }
-                leaf.sync(io).await
-            };
-            synced.await.map_err(|e| name_part(&self.inode, replica, part, e))
-        });
-        all(join_all(syncs).await)
+        Ok(all)
     }
 
     /// Adds the names of object and volume to an error of a copy.
@@ -501,16 +291,14 @@ pub(super) fn is_suspicious(e: &Error) -> bool {
     e.kind().is_damage() || e.kind() == ErrorKind::NotFound
 }
 
-/// Whether a call was not made because of this process: nothing was done, and no copy is to blame.
-pub(super) fn is_busy(e: &Error) -> bool {
-    e.kind() == ErrorKind::Busy
+/// Whether nothing was done, and no copy is to blame: this process lacks something, or the volume has no such call.
+pub(super) fn was_refused(e: &Error) -> bool {
+    matches!(e.kind(), ErrorKind::Busy | ErrorKind::Unsupported)
 }
 
-/// The result of a change of the parts of one copy: `Busy` only if no part changed.
-fn parts_changed(parts: Vec<Result<()>>) -> Result<()> {
-    let unchanged = parts.iter().all(|part| part.as_ref().is_err_and(is_busy));
-    let changed = all(parts);
-    if unchanged { changed } else { changed.map_err(Error::in_doubt) }
+/// The range of a call on `len` bytes at `offset`.
+pub(super) const fn range(offset: u64, len: u64) -> Range<u64> {
+    offset..offset.saturating_add(len)
 }
 
 /// The bytes read, padded with zeros where the leaf object is shorter because the object has a gap.
@@ -533,8 +321,24 @@ impl Object for Handle {
         Box::pin(self.write(offset, data, self.pool.tagged(io)))
     }
 
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Box::pin(self.write_durably(offset, data, self.pool.tagged(io)))
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        Box::pin(self.zero_all(offset, len, room, self.pool.tagged(io)))
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        Box::pin(self.extents_of(offset, len))
+    }
+
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        if self.inode.is_unequal_before(offset.saturating_add(into.len() as u64)) {
+        let end = offset.saturating_add(into.len() as u64);
+        if self.inode.is_unequal_before(end)
+            || self.inode.is_doubtful_before(end)
+            || self.inode.is_overwritten() && !self.inode.changes.is_idle()
+        {
             return blocking::read_at(self, offset, into, io);
         }
         let io = self.pool.tagged(io);
@@ -568,6 +372,7 @@ impl Object for Handle {
         self.must_not_be_sealed()?;
         // The set of copies does not change while a writer holds the lock.
         if self.pool.0.journal.is_written(self.inode.lsn())
+            && self.inode.changes.is_idle()
             && let Some(shared) = self.inode.write_lock.try_shared(offset)
             && let Some(end) = offset.checked_add(data.len() as u64)
             && let Some((leaf, piece, number)) = self.inode.only_leaf(offset, data.len())
@@ -576,7 +381,7 @@ impl Object for Handle {
             && self.inode.checked_len() <= offset
         {
             let written = leaf.blocking_write_at(piece.inner, data, self.pool.tagged(io));
-            if written.as_ref().is_err_and(|e| !is_busy(e)) {
+            if written.as_ref().is_err_and(|e| !was_refused(e)) {
                 self.inode.set_doubt(offset);
             }
             written.map_err(|e| self.name(number, piece.part, e))?;
@@ -590,6 +395,10 @@ impl Object for Handle {
 
     fn len(&self) -> u64 {
         self.inode.len()
+    }
+
+    fn is_log(&self) -> bool {
+        self.inode.kind == Kind::Log
     }
 
     fn is_empty(&self) -> bool {

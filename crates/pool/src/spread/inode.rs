@@ -12,6 +12,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::{Chunks, Layout, Piece, VolumeId};
 use policy::route;
+use volume::ranges::Ranges;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
 use super::leaves::NewCopy;
@@ -50,6 +51,8 @@ pub(super) struct Inode {
     pub(super) resizing: AsyncMutex<()>,
     /// Shared/exclusive lock over its writes.
     pub(super) write_lock: WriteLock,
+    /// Changes of its bytes under way, while it may be written in place: they reach all copies in one order.
+    pub(super) changes: Ranges,
     /// The number of a log's first bytes that a checksum in the manifest covers. They change only after the manifest
     /// durably forgot the checksum. Written under the lock of the table.
     checked: AtomicU64,
@@ -57,6 +60,8 @@ pub(super) struct Inode {
     checksums: AtomicU64,
     /// The first byte in which its copies may differ, or a further one from the only copy; [`ALIKE`] if none does.
     doubt: AtomicU64,
+    /// An alignment failed since the doubt began: reads do not try again, each would read all of the bytes in doubt.
+    unsettled: AtomicBool,
     /// What the opening of the pool found of copies that may differ since a crash, until they were aligned or could
     /// not be.
     unequal: Mutex<Option<Unequal>>,
@@ -262,9 +267,11 @@ impl Inode {
             settled: AtomicBool::new(false),
             resizing: AsyncMutex::new(()),
             write_lock: WriteLock::default(),
+            changes: Ranges::default(),
             checked: AtomicU64::new(0),
             checksums: AtomicU64::new(0),
             doubt: AtomicU64::new(ALIKE),
+            unsettled: AtomicBool::new(false),
             unequal: Mutex::default(),
             running: Mutex::default(),
             handles: AtomicUsize::new(0),
@@ -294,6 +301,11 @@ impl Inode {
 
     pub(super) fn set_len(&self, len: u64) {
         self.len.store(len, Ordering::Release);
+    }
+
+    /// Whether its bytes may be written again in place, so that a reader of one copy must wait for writes to the others.
+    pub(super) fn is_overwritten(&self) -> bool {
+        self.kind == Kind::Data && !self.is_sealed()
     }
 
     /// Whether its length is that of its leaf objects: it is a log that is not sealed.
@@ -389,6 +401,7 @@ impl Inode {
     /// there is another.
     pub(super) fn set_doubt(&self, offset: u64) {
         self.doubt.fetch_min(offset, Ordering::AcqRel);
+        self.unsettled.store(false, Ordering::Release);
         self.run(|_| false);
     }
 
@@ -412,6 +425,19 @@ impl Inode {
     /// of them is read.
     pub(super) fn is_unequal_before(&self, end: u64) -> bool {
         self.doubt().is_some_and(|from| from < end) && self.unequal.lock().is_some()
+    }
+
+    /// Whether bytes before `end` of an object that is written in place may differ between the copies, since a write of
+    /// them failed or was given up, and an alignment must be tried before one of them is read.
+    pub(super) fn is_doubtful_before(&self, end: u64) -> bool {
+        self.is_overwritten()
+            && self.doubt().is_some_and(|from| from < end)
+            && !self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// Records that an alignment failed.
+    pub(super) fn set_unsettled(&self) {
+        self.unsettled.store(true, Ordering::Release);
     }
 
     /// Records that copies are equal again, unless the doubt changed from `offset` in the meantime.

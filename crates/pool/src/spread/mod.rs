@@ -25,6 +25,7 @@
 mod again;
 mod align;
 mod catalog;
+mod change;
 mod check;
 mod copies;
 mod create;
@@ -54,7 +55,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use policy::placement::{Placement, VolumeId};
 use policy::purpose::Tenant;
-use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
+use volume::{
+    Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
+    Volume,
+};
 
 use self::catalog::Catalog;
 pub use self::catalog::Change;
@@ -415,5 +419,27 @@ impl Volume for Spread {
         let present = self.0.members.present();
         let waits: Duration = present.iter().map(|(_, volume)| volume.expected_wait()).sum();
         waits / u32::try_from(present.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Those that suit every volume that is present.
+    fn limits(&self) -> Limits {
+        let present = self.0.members.present();
+        let limits = present.iter().map(|(_, volume)| volume.limits());
+        limits.reduce(Limits::and).unwrap_or(Limits::PAGES)
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        let (name, intent) = (name.clone(), intent.clone());
+        Box::pin(async move { Self::write_whole(self, &name, &intent, data, io).await })
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        let (from, to) = (from.clone(), to.clone());
+        Box::pin(async move { Self::rename(self, &from, &to).await })
+    }
+
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        let (from, to) = (from.clone(), to.clone());
+        Box::pin(async move { Self::link(self, &from, &to).await })
     }
 }

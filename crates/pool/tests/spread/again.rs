@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use policy::placement::{RoundRobin, VolumeId};
 use pool::spread::{Damage, Opening, Spread};
+use volume::conformance;
 use volume::layer::call::Op as Call;
 use volume::layer::fault::{Effect, Rule};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Check, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
+use volume::{Check, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 use crate::copying::{COPY, id_of, places};
 use crate::faults::Rig;
@@ -44,7 +45,8 @@ async fn again(object: &dyn Object) -> Result<IoBufMut> {
 }
 
 async fn written(pool: &Spread, text: &str) -> Arc<dyn Object> {
-    let object = pool.create(&name(text), &Intent::DATA).await.unwrap();
+    let intent = conformance::intent(&name(text));
+    let object = pool.create(&name(text), &intent).await.unwrap();
     object.write_at(0, IoBuf::from(BYTES), IO).await.unwrap();
     object.sync(IO).await.unwrap();
     object

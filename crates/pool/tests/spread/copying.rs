@@ -10,6 +10,7 @@ use policy::placement::VolumeId;
 use policy::purpose::{Class, Origin, Step};
 use pool::ObjectId;
 use pool::spread::Spread;
+use volume::conformance;
 use volume::layer::call::Op as Call;
 use volume::layer::fault::{Effect, Rule};
 use volume::layer::gate::Gate;
@@ -249,7 +250,10 @@ fn what_is_written_to_has_the_same_bytes_in_every_copy() {
         drop(pool);
         // Otherwise they are compared and aligned.
         let leaf = |volume: &Mem| {
-            leaves(volume).into_iter().find(|leaf| leaf.is_log()).expect("there is one")
+            leaves(volume)
+                .into_iter()
+                .find(|leaf| leaf.as_str().ends_with(".log"))
+                .expect("there is one")
         };
         let shorter = rig.mems[1].open(&leaf(&rig.mems[1])).await.unwrap();
         shorter.set_len(300_000).await.unwrap();
@@ -272,7 +276,8 @@ fn a_copy_that_misses_a_write_is_dropped() {
         let rig = Rig::new(mems(3));
         block_on(async {
             let pool = rig.open().await.unwrap();
-            let object = pool.create(&name(text), &Intent::DATA).await.unwrap();
+            let intent = conformance::intent(&name(text));
+            let object = pool.create(&name(text), &intent).await.unwrap();
             object.write_at(0, IoBuf::from(&b"first"[..]), IO).await.unwrap();
             object.sync(IO).await.unwrap();
             let (id, to) = (id_of(&pool, text).await, another(&pool, text).await);

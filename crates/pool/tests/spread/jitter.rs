@@ -110,6 +110,10 @@ impl Object for JitterObject {
         self.inner.len()
     }
 
+    fn is_log(&self) -> bool {
+        self.inner.is_log()
+    }
+
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(self.shared.around(async move { self.inner.set_len(len).await }))
     }

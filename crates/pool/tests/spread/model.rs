@@ -118,7 +118,8 @@ impl Op {
         match self {
             Self::Create(text, data) => {
                 let name = name(text);
-                let intent = if name.is_log() { Intent::LOG } else { Intent::DATA };
+                let intent =
+                    if name.as_str().ends_with(".log") { Intent::LOG } else { Intent::DATA };
                 let object = pool.create(&name, &intent).await?;
                 object.write_at(0, IoBuf::from(&data[..]), IO).await
             }
@@ -209,14 +210,14 @@ impl Model {
         let mut next = self.clone();
         match op {
             Op::Create(text, data) => {
-                let is_log = name(text).is_log();
+                let is_log = text.ends_with(".log");
                 let id = next.create(text, Bytes { is_log, ..Bytes::default() })?;
                 stages.push(next.clone());
                 next.object(id).live = data.clone();
             }
             Op::WriteWhole(text, data) => {
                 let (live, synced) = (data.clone(), Some(data.clone()));
-                let is_log = name(text).is_log();
+                let is_log = text.ends_with(".log");
                 let bytes = Bytes { is_log, is_sealed: true, live, synced, ..Bytes::default() };
                 next.create(text, bytes)?;
             }

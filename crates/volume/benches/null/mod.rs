@@ -49,6 +49,10 @@ impl Object for Null {
         0
     }
 
+    fn is_log(&self) -> bool {
+        false
+    }
+
     fn set_len(&self, _: u64) -> Pending<'_, ()> {
         ready(Ok(()))
     }

@@ -15,9 +15,12 @@
 //!
 //! Volumes that wait for virtual time bring a [`Harness`] of their own, which moves the clock.
 
+mod costs;
 mod model;
 mod names;
 mod objects;
+mod order;
+mod ranges;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,6 +29,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use policy::purpose::{Origin, Step};
 
+use crate::layer::trace::TraceLog;
 use crate::{ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Object, Result, Volume, task};
 
 /// A part of a case, to run to its end.
@@ -44,6 +48,16 @@ pub trait Harness {
         false
     }
 
+    /// The calls to the devices below, if the test counts them there with a [`Trace`](crate::layer::trace::Trace) of each.
+    fn calls(&self) -> Option<TraceLog> {
+        None
+    }
+
+    /// On how many devices each object is.
+    fn copies(&self) -> usize {
+        1
+    }
+
     /// Closes the volume and opens it again; false if the volume cannot be reopened.
     fn reopen(&mut self) -> bool;
 }
@@ -52,17 +66,24 @@ pub trait Harness {
 pub struct Blocking {
     volume: Option<Arc<dyn Volume>>,
     open: Option<Box<dyn Fn() -> Arc<dyn Volume>>>,
+    counted: Option<(TraceLog, usize)>,
 }
 
 impl Blocking {
     /// For a volume that cannot be opened twice.
     pub fn new(volume: impl Volume + 'static) -> Self {
-        Self { volume: Some(Arc::new(volume)), open: None }
+        Self { volume: Some(Arc::new(volume)), open: None, counted: None }
     }
 
     /// For a volume that `open` opens, at first and at each reopening.
     pub fn reopening(open: impl Fn() -> Arc<dyn Volume> + 'static) -> Self {
-        Self { volume: Some(open()), open: Some(Box::new(open)) }
+        Self { volume: Some(open()), open: Some(Box::new(open)), counted: None }
+    }
+
+    /// The same, with the calls to its devices, on `copies` of which each object is.
+    #[must_use]
+    pub fn counted(self, calls: &TraceLog, copies: usize) -> Self {
+        Self { counted: Some((calls.clone(), copies)), ..self }
     }
 }
 
@@ -77,6 +98,14 @@ impl Harness for Blocking {
 
     fn may_block(&self) -> bool {
         true
+    }
+
+    fn calls(&self) -> Option<TraceLog> {
+        self.counted.as_ref().map(|(calls, _)| calls.clone())
+    }
+
+    fn copies(&self) -> usize {
+        self.counted.as_ref().map_or(1, |(_, copies)| *copies)
     }
 
     fn reopen(&mut self) -> bool {
@@ -102,7 +131,9 @@ pub fn run(make: impl Fn() -> Box<dyn Harness>) {
 type Case = fn(&mut dyn Harness);
 
 fn cases() -> impl Iterator<Item = (&'static str, Case)> {
-    [names::CASES, objects::CASES, model::CASES].into_iter().flatten().copied()
+    let all =
+        [names::CASES, objects::CASES, ranges::CASES, order::CASES, model::CASES, costs::CASES];
+    all.into_iter().flatten().copied()
 }
 
 struct NameOnPanic(&'static str);
@@ -139,8 +170,10 @@ fn name(name: &str) -> Name {
     Name::new(name).expect("the suite uses valid names")
 }
 
-fn intent(name: &Name) -> Intent {
-    if name.is_log() { Intent::LOG } else { Intent::DATA }
+/// What tests create an object with: a log if its name ends in `.log`.
+#[must_use]
+pub fn intent(name: &Name) -> Intent {
+    if name.ends_as_log() { Intent::LOG } else { Intent::DATA }
 }
 
 async fn create(volume: &dyn Volume, text: &str) -> Arc<dyn Object> {
@@ -155,6 +188,11 @@ async fn open(volume: &dyn Volume, text: &str) -> Arc<dyn Object> {
 async fn write(object: &dyn Object, offset: u64, bytes: &[u8]) {
     let written = object.write_at(offset, IoBuf::from(bytes), IO).await;
     written.unwrap_or_else(|e| panic!("write {} bytes at {offset}: {e}", bytes.len()));
+}
+
+async fn write_durable(object: &dyn Object, offset: u64, bytes: &[u8]) {
+    let written = object.write_durable(offset, IoBuf::from(bytes), IO).await;
+    written.unwrap_or_else(|e| panic!("write {} bytes at {offset} durably: {e}", bytes.len()));
 }
 
 async fn read(object: &dyn Object, offset: u64, len: usize) -> Vec<u8> {

@@ -6,6 +6,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::*;
+use crate::Zeros;
 use crate::buf::with_scratch;
 
 pub(super) const CASES: &[(&str, Case)] = &[
@@ -132,13 +133,28 @@ async fn step(object: &dyn Object, bytes: &mut Vec<u8>, rng: &mut (impl Rng + Se
     let (offset, len) = range(rng);
     let at = offset as usize;
     match rng.random_range(0..10) {
-        0..5 => {
+        0..4 => {
             let mut data = vec![0; len];
             rng.fill_bytes(&mut data);
             write(object, offset, &data).await;
             overwrite(bytes, at, &data);
         }
-        5..8 => {
+        4 => {
+            let mut data = vec![0; len];
+            rng.fill_bytes(&mut data);
+            write_durable(object, offset, &data).await;
+            overwrite(bytes, at, &data);
+        }
+        5 => {
+            let room = if rng.random() { Zeros::Free } else { Zeros::Keep };
+            let zeroed = object.zero(offset, len as u64, room, IO).await;
+            if kind(zeroed) != Some(ErrorKind::Unsupported) {
+                let start = at.min(bytes.len());
+                let end = (at + len).min(bytes.len());
+                bytes[start..end].fill(0);
+            }
+        }
+        6..8 => {
             let start = at.min(bytes.len());
             let end = (at + len).min(bytes.len());
             let got = read(object, offset, len).await;

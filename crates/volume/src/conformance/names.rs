@@ -16,6 +16,9 @@ pub(super) const CASES: &[(&str, Case)] = &[
     ("handles share one object", handles_share_one_object),
     ("many objects at once", many_objects_at_once),
     ("reopening keeps names", reopening_keeps_names),
+    ("the creator says what is a log", the_creator_says_what_is_a_log),
+    ("whole objects are there or refused", whole_objects_are_there_or_refused),
+    ("names move and multiply, or stay", names_move_and_multiply_or_stay),
 ];
 
 fn a_new_volume_is_empty(harness: &mut dyn Harness) {
@@ -157,6 +160,90 @@ fn reopening_keeps_names(harness: &mut dyn Harness) {
         run_part(harness, |volume| async move {
             let kept = [("kept".into(), 4), ("kept/too.log".into(), 12)];
             assert_eq!(listed(&*volume).await, kept);
+        });
+    }
+}
+
+fn the_creator_says_what_is_a_log(harness: &mut dyn Harness) {
+    const KINDS: [(&str, bool); 4] =
+        [("a.log", true), ("b.log", false), ("c", true), ("d/e", false)];
+    run_part(harness, |volume| async move {
+        for (text, is_log) in KINDS {
+            let intent = if is_log { Intent::LOG } else { Intent::DATA };
+            let object = volume.create(&name(text), &intent).await.expect("a new name");
+            assert_eq!(object.is_log(), is_log, "{text}");
+            let other = if is_log { Intent::DATA } else { Intent::LOG };
+            let again = volume.create(&name(text), &other).await;
+            assert_eq!(kind(again), Some(ErrorKind::AlreadyExists), "{text}");
+            write(&*object, 0, &pattern(5000, 1)).await;
+            sync(&*object).await;
+        }
+    });
+    harness.reopen();
+    run_part(harness, |volume| async move {
+        assert_eq!(listed(&*volume).await, KINDS.map(|(text, _)| (text.to_owned(), 5000)));
+        for (text, is_log) in KINDS {
+            let object = open(&*volume, text).await;
+            assert_eq!(object.is_log(), is_log, "{text}");
+            assert_eq!(content(&*object).await, pattern(5000, 1));
+            write(&*object, 5000, b"more").await;
+            assert_eq!(read(&*object, 4999, 9).await.len(), 5);
+            volume.remove(&name(text)).await.expect("an object of any kind can be removed");
+        }
+        assert_eq!(listed(&*volume).await, []);
+    });
+}
+
+fn whole_objects_are_there_or_refused(harness: &mut dyn Harness) {
+    run_part(harness, |volume| async move {
+        let whole = async |text: &str, len: usize| {
+            let data = IoBuf::from(&pattern(len, len)[..]);
+            volume.write_whole(&name(text), &Intent::DATA, data, IO).await
+        };
+        for (text, len) in [("a", 0), ("b", 4096), ("c", 100_001)] {
+            whole(text, len).await.unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(content(&*open(&*volume, text).await).await, pattern(len, len));
+        }
+        assert_eq!(kind(whole("b", 9).await), Some(ErrorKind::AlreadyExists));
+        assert_eq!(content(&*open(&*volume, "b").await).await, pattern(4096, 4096));
+    });
+    if harness.reopen() {
+        run_part(harness, |volume| async move {
+            let lens = [("a", 0), ("b", 4096), ("c", 100_001)];
+            assert_eq!(listed(&*volume).await, lens.map(|(text, len)| (text.to_owned(), len)));
+            assert_eq!(content(&*open(&*volume, "c").await).await, pattern(100_001, 100_001));
+        });
+    }
+}
+
+/// A volume may leave this to the pool above it.
+fn names_move_and_multiply_or_stay(harness: &mut dyn Harness) {
+    let named = run_part(harness, |volume| async move {
+        for text in ["a", "b"] {
+            let object = create(&*volume, text).await;
+            write(&*object, 0, text.as_bytes()).await;
+            sync(&*object).await;
+        }
+        let renamed = volume.rename(&name("a"), &name("b")).await;
+        if kind(renamed) == Some(ErrorKind::Unsupported) {
+            assert_eq!(listed(&*volume).await, [("a".to_owned(), 1), ("b".to_owned(), 1)]);
+            let linked = volume.link(&name("a"), &name("c")).await;
+            assert_eq!(kind(linked), Some(ErrorKind::Unsupported));
+            return false;
+        }
+        volume.link(&name("b"), &name("c")).await.expect("a new name");
+        let taken = volume.link(&name("b"), &name("c")).await;
+        assert_eq!(kind(taken), Some(ErrorKind::AlreadyExists));
+        assert_eq!(kind(volume.rename(&name("x"), &name("y")).await), Some(ErrorKind::NotFound));
+        true
+    });
+    if named {
+        harness.reopen();
+        run_part(harness, |volume| async move {
+            assert_eq!(listed(&*volume).await, [("b".to_owned(), 1), ("c".to_owned(), 1)]);
+            for text in ["b", "c"] {
+                assert_eq!(content(&*open(&*volume, text).await).await, b"a");
+            }
         });
     }
 }

@@ -1,5 +1,6 @@
 //! One object: a file, and the rules by which bytes get into and out of it.
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +13,11 @@ use super::pages::{Parts, within_page};
 use super::sys::{Call, Unwritten};
 use super::{FILE_FLAGS, Shared, sys};
 use crate::buf::PAGE;
-use crate::{Check, Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result};
+use crate::ranges::Ranges;
+use crate::{
+    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, Zeros,
+    extent,
+};
 
 /// The longest file the kernel can address.
 const LEN_MAX: u64 = i64::MAX as u64;
@@ -21,6 +26,7 @@ const LEN_MAX: u64 = i64::MAX as u64;
 pub(super) struct File {
     volume: Arc<Shared>,
     name: Name,
+    is_log: bool,
     /// Open with `O_DIRECT` if `direct`.
     fd: OwnedFd,
     direct: bool,
@@ -28,6 +34,10 @@ pub(super) struct File {
     cached: OnceLock<OwnedFd>,
     /// Changed under `pages`.
     len: AtomicU64,
+    /// Changes under way, also those whose callers gave up.
+    changes: Ranges,
+    /// Bytes or a length may not be durable yet.
+    is_unsynced: AtomicBool,
     /// Shared by writes of whole pages; exclusive for parts of pages and for changes of the length.
     pages: RwLock<()>,
     syncing: Mutex<()>,
@@ -37,15 +47,26 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn new(volume: Arc<Shared>, name: Name, fd: OwnedFd, len: u64, born: u64) -> Self {
+    pub(super) fn new(
+        volume: Arc<Shared>,
+        name: Name,
+        is_log: bool,
+        fd: OwnedFd,
+        len: u64,
+        born: u64,
+    ) -> Self {
         Self {
-            direct: volume.is_direct(&name),
+            direct: volume.is_direct(is_log),
             poisoned: volume.health.has_lost(&name).into(),
             volume,
             name,
+            is_log,
             fd,
             cached: OnceLock::new(),
             len: len.into(),
+            changes: Ranges::default(),
+            // An earlier process may have left some.
+            is_unsynced: true.into(),
             pages: RwLock::default(),
             syncing: Mutex::default(),
             born,
@@ -98,11 +119,8 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
-        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= LEN_MAX);
-        let end = end.ok_or_else(|| {
-            let message = format!("write of {} bytes at {offset} of", data.len());
-            self.error(message, Errno::FBIG)
-        })?;
+        let end = self.end(offset, data.len())?;
+        self.is_unsynced.store(true, Ordering::Release);
         let parts = Parts::of(offset, data.len());
         let written = if !self.direct {
             let _shared = self.pages.read();
@@ -114,10 +132,64 @@ impl File {
             let _exclusive = self.pages.write();
             self.grow(end, self.write_parts(parts, data, offset))
         };
-        written.map_err(|Unwritten { errno, begun }| {
-            let e = self.error(format_args!("write {} bytes at {offset} of", data.len()), errno);
-            if begun { e.in_doubt() } else { e }
+        written.map_err(|failed| self.unwritten(offset, data.len(), failed))
+    }
+
+    fn end(&self, offset: u64, len: usize) -> Result<u64> {
+        let end = offset.checked_add(len as u64).filter(|&end| end <= LEN_MAX);
+        end.ok_or_else(|| {
+            self.error(format_args!("write of {len} bytes at {offset} of"), Errno::FBIG)
         })
+    }
+
+    fn unwritten(&self, offset: u64, len: usize, Unwritten { errno, begun }: Unwritten) -> Error {
+        let e = self.error(format_args!("write {len} bytes at {offset} of"), errno);
+        if begun { e.in_doubt() } else { e }
+    }
+
+    /// Whole pages go to the device in one forced write; others with the sync of the object.
+    fn write_durable(&self, offset: u64, data: &[u8]) -> Result<()> {
+        if !self.direct || !Parts::of(offset, data.len()).are_whole() {
+            self.write_at(offset, data)?;
+            return self.sync();
+        }
+        self.check_writable()?;
+        if !data.is_empty() {
+            let end = self.end(offset, data.len())?;
+            let _shared = self.pages.read();
+            let written = match data.as_ptr().addr().is_multiple_of(PAGE) {
+                true => sys::write_all_durably_at(&self.fd, data, offset),
+                false => sys::write_all_durably_at(&self.fd, &IoBufMut::from(data), offset),
+            };
+            self.grow(end, written).map_err(|failed| {
+                // The device may have lost earlier writes with it.
+                if self.is_unsynced.load(Ordering::Acquire) && sys::is_of_bytes(failed.errno) {
+                    return self.poison(failed.errno);
+                }
+                self.is_unsynced.store(true, Ordering::Release);
+                self.unwritten(offset, data.len(), failed)
+            })?;
+        }
+        self.settle_name()
+    }
+
+    fn zero(&self, range: &Range<u64>, room: Zeros) -> Result<()> {
+        self.check_writable()?;
+        let _exclusive = self.pages.write();
+        let range = range.start..range.end.min(self.len());
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.is_unsynced.store(true, Ordering::Release);
+        sys::zero(&self.fd, &range, room).map_err(|errno| {
+            let doing =
+                format!("make {} bytes at {} zeros in", range.end - range.start, range.start);
+            self.error(doing, errno)
+        })
+    }
+
+    fn extents(&self, range: Range<u64>) -> Result<Vec<Extent>> {
+        sys::extents(&self.fd, range).map_err(|errno| self.error("look for holes in", errno))
     }
 
     /// Writes the parts in the order of their offsets, so that after a failure, too, the file ends
@@ -158,6 +230,7 @@ impl File {
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
         let _exclusive = self.pages.write();
+        self.is_unsynced.store(true, Ordering::Release);
         sys::before(Call::SetLen)
             .and_then(|()| fs::ftruncate(&self.fd, len))
             .map_err(|errno| self.error(format_args!("set to {len} bytes the length of"), errno))?;
@@ -177,9 +250,14 @@ impl File {
         // One sync at a time: the kernel reports a failure to one of concurrent syncs only.
         let _alone = self.syncing.lock();
         self.check_writable()?;
-        sync_bytes()
-            .and_then(|()| self.volume.names.settle(self.born, || fs::fsync(&self.volume.objects)))
-            .map_err(|errno| self.poison(errno))
+        self.is_unsynced.store(false, Ordering::Release);
+        sync_bytes().map_err(|errno| self.poison(errno))?;
+        self.settle_name()
+    }
+
+    fn settle_name(&self) -> Result<()> {
+        let settled = self.volume.names.settle(self.born, || fs::fsync(&self.volume.objects));
+        settled.map_err(|errno| self.poison(errno))
     }
 
     /// The same file without `O_DIRECT`, opened through this process' table of open files: its name
@@ -235,27 +313,71 @@ impl Handle {
         let file = Arc::clone(&self.0);
         Box::pin(self.0.volume.io.run(move || call(&file)))
     }
+
+    /// Makes a change of `range`: after older changes of it, and before younger ones begin, also if the caller gives up.
+    pub(super) fn change(
+        &self,
+        range: Range<u64>,
+        call: impl FnOnce(&File) -> Result<()> + Send + 'static,
+    ) -> Pending<'_, ()> {
+        let file = Arc::clone(&self.0);
+        Box::pin(async move {
+            let claim = file.changes.claim(range).await;
+            let changed = move || {
+                let done = call(&file);
+                drop(claim);
+                done
+            };
+            self.0.volume.io.run(changed).await
+        })
+    }
+}
+
+/// The range of a call on `len` bytes at `offset`.
+const fn range(offset: u64, len: u64) -> Range<u64> {
+    offset..offset.saturating_add(len)
 }
 
 #[deny(clippy::missing_trait_methods)]
 impl Object for Handle {
     fn read_at(&self, offset: u64, into: IoBufMut, _io: Io) -> Pending<'_, IoBufMut> {
-        self.run(move |file| file.read_at(offset, into))
+        let file = Arc::clone(&self.0);
+        Box::pin(async move {
+            file.changes.settled(range(offset, into.len() as u64)).await;
+            self.0.volume.io.run(move || file.read_at(offset, into)).await
+        })
     }
 
     fn write_at(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
-        self.run(move |file| file.write_at(offset, &data))
+        self.change(range(offset, data.len() as u64), move |file| file.write_at(offset, &data))
+    }
+
+    fn write_durable(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
+        self.change(range(offset, data.len() as u64), move |file| file.write_durable(offset, &data))
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, _io: Io) -> Pending<'_, ()> {
+        let range = range(offset, len);
+        self.change(range.clone(), move |file| file.zero(&range, room))
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        if !self.0.volume.holes {
+            return extent::all_data(self, offset, len);
+        }
+        let range = extent::within(offset, len, self.len());
+        self.run(move |file| file.extents(range))
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        if self.0.volume.io.is_apart() {
+        if self.0.volume.io.is_apart() || !self.0.changes.is_idle() {
             return crate::blocking::read_at(self, offset, into, io);
         }
         self.0.read_into(offset, into)
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
-        if self.0.volume.io.is_apart() {
+        if self.0.volume.io.is_apart() || !self.0.changes.is_idle() {
             return crate::blocking::write_at(self, offset, data, io);
         }
         self.0.write_at(offset, data)
@@ -265,12 +387,16 @@ impl Object for Handle {
         self.0.len()
     }
 
+    fn is_log(&self) -> bool {
+        self.0.is_log
+    }
+
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        self.run(move |file| file.set_len(len))
+        self.change(len.min(self.len())..u64::MAX, move |file| file.set_len(len))
     }
 
     fn read_again(

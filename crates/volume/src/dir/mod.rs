@@ -3,7 +3,7 @@
 //! ```text
 //! <path>/plimsoll.lock       held while a process has the volume open; names that process
 //! <path>/plimsoll.probe      there only while the volume is tried out
-//! <path>/objects/kv%a.sst    one file for each object; '/' in its name is written as '%'
+//! <path>/objects/kv%a.sst    one file for each object, see `file_name`
 //! ```
 //!
 //! # Which bytes go where
@@ -28,7 +28,8 @@
 //!
 //! # What is durable when
 //!
-//! A sync is `fdatasync` of the file, and `fsync` of the directory if the object's name is new or any object was
+//! A durable write of whole pages is one `pwritev2` with `RWF_DSYNC`: the kernel sends it as one forced write where the device
+//! can. Any other is a write and a sync. A sync is `fdatasync` of the file, and `fsync` of the directory if the object's name is new or any object was
 //! removed since the directory was last synced. A failed one poisons the object for ever, and the volume for new
 //! objects until [`Dir::probe`] succeeds: the kernel reports such a failure once and then forgets which pages it lost.
 //! Each creation on a poisoned volume probes first, so the volume serves again as soon as it works: for example a thin
@@ -43,6 +44,7 @@
 
 mod block_device;
 mod file;
+mod file_name;
 mod lock;
 mod names;
 mod pages;
@@ -51,7 +53,6 @@ mod sys;
 mod verdict;
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -64,6 +65,7 @@ use rustix::io::Errno;
 
 pub use self::block_device::BlockDevice;
 use self::file::{File, Handle};
+use self::file_name::{file_name, object_of};
 use self::lock::Lock;
 use self::names::Names;
 pub use self::probe::SyncCost;
@@ -71,7 +73,10 @@ use self::sys::Call;
 use self::verdict::Verdict;
 use crate::health::Health;
 use crate::io_pool::{IoPool, THREADS};
-use crate::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
+use crate::{
+    Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
+    Volume, unsupported, whole,
+};
 
 const OBJECTS: &str = "objects";
 /// Only the user that runs the program may read and write the files.
@@ -151,6 +156,7 @@ impl Dir {
                 "the file system refuses O_DIRECT: the page cache serves reads that the contract counts"
             );
         }
+        let holes = probe::has_holes(&root);
         let stat = fs::fstat(&objects)
             .map_err(|errno| failed("look at the directory of objects", errno))?;
         Ok(Self(Arc::new(Shared {
@@ -167,6 +173,7 @@ impl Dir {
             root,
             objects,
             direct,
+            holes,
         })))
     }
 
@@ -208,8 +215,8 @@ impl Dir {
 #[deny(clippy::missing_trait_methods)]
 impl Volume for Dir {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
-        let (name, len) = (name.clone(), intent.len);
-        self.run(move |volume| volume.create(name, len))
+        let (name, len, is_log) = (name.clone(), intent.len, intent.is_log());
+        self.run(move |volume| volume.create(name, len, is_log))
     }
 
     fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
@@ -233,6 +240,22 @@ impl Volume for Dir {
     fn expected_wait(&self) -> Duration {
         Duration::ZERO
     }
+
+    fn limits(&self) -> Limits {
+        Limits { holes: self.0.holes, ..Limits::PAGES }
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        whole::write(self, name, intent, data, io)
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("rename {from} to {to}"))
+    }
+
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("link {from} to {to}"))
+    }
 }
 
 /// State that the handle, its objects and the calls in flight share.
@@ -243,6 +266,8 @@ struct Shared {
     /// Device and inode of `objects`: what `path` must still lead to.
     identity: (u64, u64),
     direct: bool,
+    /// Whether ranges of a file can be made zeros without writing them.
+    holes: bool,
     io: IoPool,
     opened: Mutex<Opened>,
     /// A name was released: see [`Claim`].
@@ -266,7 +291,12 @@ struct Opened {
 }
 
 impl Shared {
-    fn create(self: Arc<Self>, name: Name, len: Option<u64>) -> Result<Arc<dyn Object>> {
+    fn create(
+        self: Arc<Self>,
+        name: Name,
+        len: Option<u64>,
+        is_log: bool,
+    ) -> Result<Arc<dyn Object>> {
         self.reach()?;
         if self.health.is_poisoned()
             && let Err(errno) = self.probe()
@@ -279,16 +309,22 @@ impl Shared {
         }
         let _claim = self.claim(&name);
         let failed = |doing, errno| self.object_error(format_args!("{doing} {name}"), errno);
+        // An object of the other kind would have another file.
+        match fs::statat(&self.objects, file_name(&name, !is_log), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => return Err(failed("create", Errno::EXIST)),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed("create", errno)),
+        }
         let fd = self
-            .open_file(&name, OFlags::CREATE | OFlags::EXCL)
+            .open_file(&name, is_log, OFlags::CREATE | OFlags::EXCL)
             .map_err(|errno| failed("create", errno))?;
         if let Err(errno) = preallocate(&fd, len) {
             // No handle to the file exists yet; it stays behind only if the device fails again.
-            let _ = fs::unlinkat(&self.objects, file_name(&name), AtFlags::empty());
+            let _ = fs::unlinkat(&self.objects, file_name(&name, is_log), AtFlags::empty());
             return Err(failed("preallocate", errno));
         }
         let born = self.names.created();
-        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), fd, 0, born)))
+        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), is_log, fd, 0, born)))
     }
 
     /// See [`Dir::probe`].
@@ -307,18 +343,20 @@ impl Shared {
             return Ok(Arc::new(Handle(file)));
         }
         let failed = |errno| self.object_error(format_args!("open {name}"), errno);
-        let fd = self.open_file(&name, OFlags::empty()).map_err(failed)?;
+        let (fd, is_log) = self.find_file(&name).map_err(failed)?;
         let len = fs::fstat(&fd).map_err(failed)?.st_size;
         // This process may have made the object and dropped it unsynced.
         let born = self.names.latest();
-        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), fd, sys::len(len), born)))
+        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), is_log, fd, sys::len(len), born)))
     }
 
     fn remove(&self, name: &Name) -> Result<()> {
         self.reach()?;
         let _claim = self.claim(name);
-        fs::unlinkat(&self.objects, file_name(name), AtFlags::empty())
-            .map_err(|errno| self.object_error(format_args!("remove {name}"), errno))?;
+        either_kind(name, |is_log| {
+            fs::unlinkat(&self.objects, file_name(name, is_log), AtFlags::empty())
+        })
+        .map_err(|errno| self.object_error(format_args!("remove {name}"), errno))?;
         self.opened.lock().files.remove(name);
         self.health.forget(name);
         self.names.removed();
@@ -355,7 +393,7 @@ impl Shared {
             if matches!(entry.file_name().to_bytes(), b"." | b"..") {
                 continue;
             }
-            let Some(name) = object_name(entry.file_name()) else {
+            let Some(name) = object_of(entry.file_name()) else {
                 tracing::warn!(
                     volume = %self.path.display(),
                     file = ?entry.file_name(),
@@ -400,15 +438,20 @@ impl Shared {
         }
     }
 
-    fn open_file(&self, name: &Name, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    fn open_file(&self, name: &Name, is_log: bool, how: OFlags) -> rustix::io::Result<OwnedFd> {
         sys::before(Call::Open)?;
-        let direct = if self.is_direct(name) { OFlags::DIRECT } else { OFlags::empty() };
-        fs::openat(&self.objects, file_name(name), FILE_FLAGS | direct | how, FILE_MODE)
+        let direct = if self.is_direct(is_log) { OFlags::DIRECT } else { OFlags::empty() };
+        fs::openat(&self.objects, file_name(name, is_log), FILE_FLAGS | direct | how, FILE_MODE)
+    }
+
+    /// Opens the file of an object; says whether it is a log.
+    fn find_file(&self, name: &Name) -> rustix::io::Result<(OwnedFd, bool)> {
+        either_kind(name, |is_log| Ok((self.open_file(name, is_log, OFlags::empty())?, is_log)))
     }
 
     /// Whether the object's file is open with `O_DIRECT`.
-    fn is_direct(&self, name: &Name) -> bool {
-        self.direct && !name.is_log()
+    const fn is_direct(&self, is_log: bool) -> bool {
+        self.direct && !is_log
     }
 
     /// The error of a call on the whole volume.
@@ -471,13 +514,15 @@ fn preallocate(fd: &OwnedFd, len: Option<u64>) -> rustix::io::Result<()> {
     }
 }
 
-fn file_name(name: &Name) -> String {
-    name.as_str().replace('/', "%")
-}
-
-/// The object a file holds; `None` if no object has a file of this name.
-fn object_name(file: &CStr) -> Option<Name> {
-    Name::new(&file.to_str().ok()?.replace('%', "/")).ok()
+/// Does `work` on the file of an object of unknown kind: first on that of the kind that its name suggests.
+fn either_kind<T>(
+    name: &Name,
+    work: impl Fn(bool) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    match work(name.ends_as_log()) {
+        Err(Errno::NOENT) => work(!name.ends_as_log()),
+        done => done,
+    }
 }
 
 #[cfg(test)]

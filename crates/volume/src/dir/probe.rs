@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, AtFlags, OFlags};
+use rustix::fs::{self, AtFlags, FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use super::block_device::BlockDevice;
@@ -84,6 +84,18 @@ pub(super) fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
 pub(super) fn try_reading(root: &OwnedFd) -> rustix::io::Result<()> {
     let fd = fs::openat(root, LOCK, FILE_FLAGS | OFlags::DIRECT, FILE_MODE)?;
     sys::read_at(&fd, &mut IoBufMut::zeroed(PAGE), 0).map(drop)
+}
+
+/// Whether the file system can make a range of a file a hole.
+pub(super) fn has_holes(root: &OwnedFd) -> bool {
+    let Ok(fd) = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE, FILE_MODE) else {
+        return false;
+    };
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let made = fs::fallocate(&fd, flags, 0, PAGE as u64);
+    // It holds nothing; a later probe removes what stays.
+    let _ = fs::unlinkat(root, PROBE, AtFlags::empty());
+    made.is_ok()
 }
 
 /// Appends pages to a file of its own, and syncs each. `device` is the block device below, if the kernel counts for it.

@@ -1,12 +1,16 @@
 //! System calls that finish what they begin, and what their errors mean.
 
 use std::fmt;
+use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::io::{self, Errno, retry_on_intr};
+use rustix::fs::{self, FallocateFlags, SeekFrom};
+use rustix::io::{self, Errno, ReadWriteFlags, retry_on_intr};
 
 use crate::buf::PAGE;
+use crate::extent::{self, Extent, Zeros};
 use crate::{Error, ErrorKind};
 
 /// A system call that tests can make fail.
@@ -121,6 +125,57 @@ pub(super) fn write_all_at(fd: &OwnedFd, data: &[u8], offset: u64) -> Written {
     Ok(())
 }
 
+/// Writes all of `data` at `offset`, durably, with the length that it gives the file.
+pub(super) fn write_all_durably_at(fd: &OwnedFd, data: &[u8], offset: u64) -> Written {
+    let mut done = 0;
+    while done < data.len() {
+        let rest = [IoSlice::new(&data[done..])];
+        let at = offset + done as u64;
+        let written = before(Call::Write)
+            .and_then(|()| before(Call::Sync))
+            .and_then(|()| retry_on_intr(|| io::pwritev2(fd, &rest, at, ReadWriteFlags::DSYNC)));
+        match written {
+            Ok(0) => return Err(Unwritten { errno: Errno::IO, begun: done > 0 }),
+            Ok(written) => done += written,
+            Err(errno) => return Err(Unwritten { errno, begun: done > 0 }),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a range of a file zeros without a change of its length.
+pub(super) fn zero(fd: &OwnedFd, range: &Range<u64>, room: Zeros) -> io::Result<()> {
+    before(Call::Allocate)?;
+    let how = match room {
+        Zeros::Free => FallocateFlags::PUNCH_HOLE,
+        Zeros::Keep => FallocateFlags::ZERO_RANGE,
+    };
+    let len = range.end - range.start;
+    retry_on_intr(|| fs::fallocate(fd, how | FallocateFlags::KEEP_SIZE, range.start, len))
+}
+
+/// The extents of a range of a file.
+pub(super) fn extents(fd: &OwnedFd, range: Range<u64>) -> io::Result<Vec<Extent>> {
+    let seek = |to: SeekFrom| match fs::seek(fd, to) {
+        Ok(at) => Ok(at.min(range.end)),
+        // Behind the last data, or, in a race, behind the end of the file.
+        Err(Errno::NXIO) => Ok(range.end),
+        Err(errno) => Err(errno),
+    };
+    let (mut found, mut at) = (Vec::new(), range.start);
+    while at < range.end {
+        let data = seek(SeekFrom::Data(at))?;
+        extent::push(&mut found, at..data, true);
+        if data == range.end {
+            break;
+        }
+        let hole = seek(SeekFrom::Hole(data))?;
+        extent::push(&mut found, data..hole, false);
+        at = hole;
+    }
+    Ok(found)
+}
+
 /// The length the kernel reports for a file.
 pub(super) fn len(st_size: i64) -> u64 {
     u64::try_from(st_size).expect("the kernel reports no negative length")
@@ -178,6 +233,9 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "the file system is read-only, perhaps after an error: mend and remount it",
         ),
+        Errno::OPNOTSUPP | Errno::NOSYS => {
+            (ErrorKind::Unsupported, "the file system cannot do that: do without")
+        }
         Errno::FBIG | Errno::OVERFLOW => (ErrorKind::Invalid, "no file is that long"),
         Errno::MFILE | Errno::NFILE => (ErrorKind::Busy, "raise the limit of open files"),
         Errno::ACCESS | Errno::PERM => (ErrorKind::Busy, "give this user the right to it"),
@@ -230,9 +288,7 @@ mod tests {
 
     #[test]
     fn a_device_that_takes_nothing_ends_a_write() {
-        let full =
-            rustix::fs::open("/dev/full", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
-                .unwrap();
+        let full = fs::open("/dev/full", fs::OFlags::RDWR, fs::Mode::empty()).unwrap();
         let failed = Unwritten { errno: Errno::NOSPC, begun: false };
         assert_eq!(write_all_at(&full, b"bytes", 0), Err(failed));
     }

@@ -12,7 +12,7 @@ use super::sys::hook::Hooked;
 use super::*;
 use crate::conformance::{self, Blocking, Harness, Work};
 use crate::task::block_on;
-use crate::{Io, IoBuf, IoBufMut};
+use crate::{Io, IoBuf, IoBufMut, Zeros};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 
@@ -35,7 +35,7 @@ fn name(text: &str) -> Name {
 }
 
 fn create(dir: &Dir, text: &str) -> Arc<dyn Object> {
-    block_on(dir.create(&name(text), &Intent::DATA)).unwrap()
+    block_on(dir.create(&name(text), &conformance::intent(&name(text)))).unwrap()
 }
 
 fn write(object: &dyn Object, offset: u64, bytes: &[u8]) {
@@ -443,6 +443,103 @@ fn a_failed_sync_poisons_the_object_for_ever_and_the_volume_until_probed() {
     assert_eq!(kind(block_on(again.sync(IO))), poisoned, "letting go of it does not heal it");
     block_on(dir.remove(&name("a"))).unwrap();
     block_on(create(&dir, "a").sync(IO)).unwrap();
+}
+
+/// Runs `work` with an error of the next forced write.
+fn failing_write<T>(errno: Errno, work: impl FnOnce() -> T) -> T {
+    let _hooked = sys::hook::ask(move |call| match call {
+        Call::Sync => Err(errno),
+        _ => Ok(()),
+    });
+    work()
+}
+
+/// With bytes of others in the device's cache, nobody knows what a failed forced write lost.
+#[test]
+fn a_failed_durable_write_loses_its_own_bytes_only_if_all_others_were_synced() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    let a = create(&dir, "a");
+    let durable = |byte| block_on(a.write_durable(0, IoBuf::from(&[byte; 4096][..]), IO));
+    write(&*a, 0, &[1; 8192]);
+    block_on(a.sync(IO)).unwrap();
+    let failed = failing_write(Errno::IO, || durable(2));
+    assert_eq!(kind(failed), Some(ErrorKind::Io), "the volume works otherwise");
+    block_on(a.sync(IO)).unwrap();
+    durable(3).unwrap();
+    write(&*a, 4096, &[4; 4096]);
+    let full = failing_write(Errno::NOSPC, || durable(5));
+    assert_eq!(kind(full), Some(ErrorKind::OutOfSpace), "nothing was sent");
+    let failed = failing_write(Errno::IO, || durable(6));
+    assert_eq!(kind(failed), Some(ErrorKind::Poisoned));
+    assert_eq!(kind(block_on(a.sync(IO))), Some(ErrorKind::Poisoned));
+}
+
+/// The kernel makes overlapping direct writes at the same time.
+#[test]
+fn a_change_waits_for_one_of_the_same_bytes_that_was_given_up() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    let a = create(&dir, "a");
+    let file = dir.0.opened.lock().files[&name("a")].upgrade().unwrap();
+    drop(a);
+    let handle = Handle(file);
+    let mut cx = Context::from_waker(Waker::noop());
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let mut first = handle.change(0..4096, move |_| {
+        begun.send(()).unwrap();
+        may_go_on.recv().unwrap();
+        Ok(())
+    });
+    assert!(first.as_mut().poll(&mut cx).is_pending());
+    has_begun.recv().unwrap();
+    drop(first);
+    let mut write = handle.write_at(4000, IoBuf::from(&[1; 200][..]), IO);
+    let mut read = handle.read_at(0, IoBufMut::zeroed(1), IO);
+    assert!(read.as_mut().poll(&mut cx).is_pending() && write.as_mut().poll(&mut cx).is_pending());
+    block_on(handle.write_at(8192, IoBuf::from(&[2; 100][..]), IO)).unwrap();
+    assert_eq!(handle.len(), 8292, "other bytes are written meanwhile");
+    assert!(read.as_mut().poll(&mut cx).is_pending(), "it has not begun");
+    go_on.send(()).unwrap();
+    assert_eq!(block_on(read).unwrap().len(), 1);
+    block_on(write).unwrap();
+}
+
+#[test]
+fn a_hole_gives_room_back_and_kept_zeros_take_it() {
+    const LEN: u64 = 4 << 20;
+    let temp = on_device();
+    let dir = open(temp.path());
+    assert!(dir.limits().holes, "the build is on a file system with holes");
+    let a = create(&dir, "a");
+    write(&*a, 0, &vec![7; LEN as usize]);
+    block_on(a.sync(IO)).unwrap();
+    let room = || std_fs::metadata(temp.path().join(OBJECTS).join("a")).unwrap().blocks() * 512;
+    let extents = || block_on(a.extents(0, LEN)).unwrap().len();
+    assert!(room() >= LEN && extents() == 1);
+    block_on(a.zero(LEN / 4, LEN / 2, Zeros::Free, IO)).unwrap();
+    assert!(room() <= LEN / 2 + LEN / 8, "{} bytes", room());
+    assert_eq!(extents(), 3);
+    match block_on(a.zero(LEN / 4, LEN / 2, Zeros::Keep, IO)) {
+        Ok(()) => assert!(room() >= LEN, "{} bytes", room()),
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported),
+    }
+    assert_eq!(a.len(), LEN);
+}
+
+#[test]
+fn the_file_of_an_object_tells_its_kind() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    block_on(dir.create(&name("kv/journal"), &Intent::LOG)).unwrap();
+    block_on(dir.create(&name("old.log"), &Intent::DATA)).unwrap();
+    let mut files: Vec<_> = std_fs::read_dir(temp.path().join(OBJECTS)).unwrap().collect();
+    let mut files: Vec<_> = files.drain(..).map(|file| file.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["kv%journal%", "old.log%"]);
+    std_fs::write(temp.path().join(OBJECTS).join("kv%7.log"), b"made earlier").unwrap();
+    assert!(block_on(dir.open(&name("kv/7.log"))).unwrap().is_log());
 }
 
 #[test]

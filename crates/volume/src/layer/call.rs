@@ -21,6 +21,12 @@ pub enum Op {
     Read,
     /// [`Object::write_at`](crate::Object::write_at)
     Write,
+    /// [`Object::write_durable`](crate::Object::write_durable)
+    WriteDurable,
+    /// [`Object::zero`](crate::Object::zero)
+    Zero,
+    /// [`Object::extents`](crate::Object::extents)
+    Extents,
     /// [`Object::set_len`](crate::Object::set_len)
     SetLen,
     /// [`Object::sync`](crate::Object::sync)
@@ -39,6 +45,9 @@ impl Op {
             Self::Space => "space",
             Self::Read => "read",
             Self::Write => "write",
+            Self::WriteDurable => "write_durable",
+            Self::Zero => "zero",
+            Self::Extents => "extents",
             Self::SetLen => "set_len",
             Self::Sync => "sync",
         }
@@ -52,9 +61,9 @@ pub struct Call {
     pub op: Op,
     /// The object; none for a call on the whole volume.
     pub name: Option<Name>,
-    /// Where a read or write begins, in bytes; 0 for others.
+    /// Where a range begins, in bytes; 0 for calls without one.
     pub offset: u64,
-    /// Bytes to read or write, or the new length; 0 for others.
+    /// The bytes of the range, or the new length; 0 for others.
     pub len: u64,
     /// The purpose, where the call has one.
     pub io: Option<Io>,
@@ -73,7 +82,12 @@ impl Call {
 
     /// A read or write.
     pub(super) fn bytes(op: Op, name: &Name, offset: u64, len: usize, io: Io) -> Self {
-        Self { offset, len: len as u64, io: Some(io), ..Self::named(op, name) }
+        Self::range(op, name, offset, len as u64, Some(io))
+    }
+
+    /// Any call on a range.
+    pub(super) fn range(op: Op, name: &Name, offset: u64, len: u64, io: Option<Io>) -> Self {
+        Self { offset, len, io, ..Self::named(op, name) }
     }
 
     pub(super) fn set_len(name: &Name, len: u64) -> Self {
@@ -93,7 +107,9 @@ impl fmt::Display for Call {
             write!(f, " {name}")?;
         }
         match self.op {
-            Op::Read | Op::Write => write!(f, " {} bytes at {}", self.len, self.offset),
+            Op::Read | Op::Write | Op::WriteDurable | Op::Zero | Op::Extents => {
+                write!(f, " {} bytes at {}", self.len, self.offset)
+            }
             Op::SetLen => write!(f, " to {} bytes", self.len),
             _ => Ok(()),
         }

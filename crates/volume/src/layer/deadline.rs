@@ -41,8 +41,8 @@ use self::state::{State, Touched};
 use crate::buf::PAGE;
 use crate::layer::call::Op;
 use crate::{
-    Check, Clock, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending,
-    Result, Space, Volume, ready, task,
+    Check, Clock, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name,
+    Object, Pending, Result, Space, Volume, Zeros, ready, task,
 };
 
 /// The usual limit. A local disk that repeats a read of a bad sector takes some seconds; users give up soon after.
@@ -185,9 +185,11 @@ impl<'a> What<'a> {
     fn touched(self) -> Option<Touched> {
         let name = self.name?.clone();
         match self.op {
-            Some(Op::Write | Op::SetLen | Op::Sync) => Some(Touched::Bytes(name)),
+            Some(Op::Write | Op::WriteDurable | Op::Zero | Op::SetLen | Op::Sync) => {
+                Some(Touched::Bytes(name))
+            }
             Some(Op::Create | Op::Remove) | None => Some(Touched::Entry(name)),
-            Some(Op::Open | Op::List | Op::Space | Op::Read) => None,
+            Some(Op::Open | Op::List | Op::Space | Op::Read | Op::Extents) => None,
         }
     }
 }
@@ -230,12 +232,13 @@ impl Shared {
             let why = format!("no answer for {} s, so nothing was done", silent.as_secs());
             return Err(self.error(ErrorKind::Unavailable, what, &why));
         }
-        let waits = match (what.op, what.name) {
-            (Some(Op::Write | Op::SetLen | Op::Sync), Some(name)) => state.has_late_bytes(name),
-            (Some(Op::Create | Op::Remove | Op::Open) | None, Some(name)) => {
-                state.has_late_entry(name)
+        let waits = match what.touched() {
+            Some(Touched::Bytes(name)) => state.has_late_bytes(&name),
+            Some(Touched::Entry(name)) => state.has_late_entry(&name),
+            Some(Touched::Room) | None => {
+                what.op == Some(Op::Open)
+                    && what.name.is_some_and(|name| state.has_late_entry(name))
             }
-            _ => false,
         };
         if waits {
             let why = "an earlier call of it has not ended, so nothing was done";
@@ -344,7 +347,7 @@ impl Shared {
     }
 
     fn object(self: &Arc<Self>, name: Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
-        Arc::new(Limited { inner, is_log: name.is_log(), name, shared: Arc::clone(self) })
+        Arc::new(Limited { inner, name, shared: Arc::clone(self) })
     }
 
     fn grace(&self) -> Duration {
@@ -494,8 +497,36 @@ impl Volume for Deadline {
         Box::pin(self.0.space())
     }
 
-    fn expected_wait(&self) -> Duration {
-        self.0.volume.expected_wait()
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        crate::whole::write(self, name, intent, data, io)
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        let (from, to) = (from.clone(), to.clone());
+        Box::pin(async move {
+            let (volume, old, new) = (Arc::clone(&self.0.volume), from.clone(), to.clone());
+            let work = Box::pin(async move { volume.rename(&old, &new).await });
+            self.0
+                .call(What { doing: "rename", name: Some(&from), op: None }, self.0.limit, work)
+                .await
+        })
+    }
+
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        let (from, to) = (from.clone(), to.clone());
+        Box::pin(async move {
+            let (volume, old, new) = (Arc::clone(&self.0.volume), from.clone(), to.clone());
+            let work = Box::pin(async move { volume.link(&old, &new).await });
+            self.0
+                .call(What { doing: "link", name: Some(&from), op: None }, self.0.limit, work)
+                .await
+        })
+    }
+
+    crate::forward! {
+        self => self.0.volume;
+        fn expected_wait() -> Duration;
+        fn limits() -> Limits;
     }
 }
 
@@ -503,7 +534,6 @@ impl Volume for Deadline {
 struct Limited {
     inner: Arc<dyn Object>,
     name: Name,
-    is_log: bool,
     shared: Arc<Shared>,
 }
 
@@ -545,7 +575,24 @@ impl Object for Limited {
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
         let work =
             move |inner: Arc<dyn Object>| async move { inner.write_at(offset, data, io).await };
-        if self.is_log { self.call_now(Op::Write, work) } else { self.call(Op::Write, work) }
+        if self.is_log() { self.call_now(Op::Write, work) } else { self.call(Op::Write, work) }
+    }
+
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        if self.is_log() {
+            return crate::durable::write(self, offset, data, io);
+        }
+        self.call(Op::WriteDurable, move |inner| async move {
+            inner.write_durable(offset, data, io).await
+        })
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        self.call(Op::Zero, move |inner| async move { inner.zero(offset, len, room, io).await })
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        self.call(Op::Extents, move |inner| async move { inner.extents(offset, len).await })
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
@@ -576,12 +623,13 @@ impl Object for Limited {
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {
         let work = move |inner: Arc<dyn Object>| async move { inner.sync(io).await };
-        if self.is_log { self.call_now(Op::Sync, work) } else { self.call(Op::Sync, work) }
+        if self.is_log() { self.call_now(Op::Sync, work) } else { self.call(Op::Sync, work) }
     }
 
     crate::forward! {
         self => self.inner;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
     }
 }

@@ -11,7 +11,8 @@
 //!   unsynced when it is granted, and keeps its place in the queue while the log grows. A write that would leave more
 //!   unsynced than a budget can pay for at once syncs first: the kernel never has more to write back than was, or can
 //!   be, charged.
-//! - Creating, opening, removing, listing, cutting: free.
+//! - A durable write: as a write, and its bytes need no sync.
+//! - Creating, opening, removing, listing, cutting, making zeros, asking for extents: free.
 //! - The file system's journal: where [`Gate::set_journal_ops`] was told that there is one, each sync after a change of
 //!   the object's length is charged for its writes too, at a table in the class of the sync. Bytes written over others
 //!   change nothing that the journal holds, so their sync adds nothing. A hole that is filled below the end would.
@@ -42,8 +43,8 @@ use self::admission::{AdmissionQueue, Passed, Passing, RequestContext, Tried};
 use self::answers::Answers;
 use crate::task::block_on;
 use crate::{
-    Check, Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
-    Volume, blocking,
+    Check, Clock, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending,
+    Result, Space, Volume, Zeros, blocking, durable,
 };
 
 /// Pieces of one request in flight at the same time: enough to keep a network volume busy, few enough that other
@@ -226,7 +227,7 @@ impl<V: Volume> Gate<V> {
 
     fn object(&self, name: &Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
         let unsynced =
-            name.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
+            inner.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
         let admission = Arc::clone(&self.admission);
         Arc::new(GatedObject { inner, admission, unsynced, is_resized: AtomicBool::new(false) })
     }
@@ -276,6 +277,21 @@ impl<V: Volume> Volume for Gate<V> {
 
     fn expected_wait(&self) -> Duration {
         self.admission.expected_wait()
+    }
+
+    fn limits(&self) -> Limits {
+        let inner = self.inner.limits();
+        inner.and(Limits { io_max: Some(self.admission.piece_len() as u64), ..inner })
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        crate::whole::write(self, name, intent, data, io)
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
     }
 }
 
@@ -337,14 +353,35 @@ impl Object for GatedObject {
         Ok(())
     }
 
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        if self.unsynced.is_some() || data.len() > self.admission.piece_len() {
+            return durable::write(self, offset, data, io);
+        }
+        Box::pin(async move {
+            let is_resized = self.is_resized.swap(false, Ordering::Relaxed);
+            if is_resized || self.grows(offset, data.len()) {
+                self.admission.pass_journal(io).await?;
+            }
+            let passed = self.admission.pass(RequestContext::write(io), data.len()).await?;
+            let written = self.inner.write_durable(offset, data, io).await;
+            self.admission.answered(passed);
+            written
+        })
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.admission.check_open()?;
+            self.change_allocation();
+            self.inner.zero(offset, len, room, io).await
+        })
+    }
+
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             self.admission.check_open()?;
             if len != self.inner.len() {
-                match &self.unsynced {
-                    Some(unsynced) => unsynced.lock().is_resized = true,
-                    None => self.is_resized.store(true, Ordering::Relaxed),
-                }
+                self.change_allocation();
             }
             self.inner.set_len(len).await
         })
@@ -382,11 +419,21 @@ impl Object for GatedObject {
     crate::forward! {
         self => self.inner;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
     }
 }
 
 impl GatedObject {
+    /// The next sync makes the file system write its journal.
+    fn change_allocation(&self) {
+        match &self.unsynced {
+            Some(unsynced) => unsynced.lock().is_resized = true,
+            None => self.is_resized.store(true, Ordering::Relaxed),
+        }
+    }
+
     /// Whether a write of `len` bytes at `offset` makes the object longer.
     fn grows(&self, offset: u64, len: usize) -> bool {
         offset.saturating_add(len as u64) > self.inner.len()

@@ -24,8 +24,8 @@ use policy::purpose::{Origin, Step};
 
 use crate::buf::PAGE;
 use crate::{
-    Check, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
-    Volume,
+    Check, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending,
+    Result, Space, Volume, Zeros,
 };
 
 /// Number of pieces.
@@ -264,6 +264,13 @@ impl Volume for Reserve {
         self => self.0.inner;
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn expected_wait() -> Duration;
+        fn limits() -> Limits;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        crate::whole::write(self, name, intent, data, io)
     }
 }
 
@@ -275,19 +282,17 @@ struct Kept {
 #[deny(clippy::missing_trait_methods)]
 impl Object for Kept {
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
-        Box::pin(async move {
-            let written = self.inner.write_at(offset, data.clone(), io).await;
-            match written {
-                Err(error) if error.kind() == ErrorKind::OutOfSpace => {
-                    if !matches!(self.shared.let_go().await, Ok(true)) {
-                        return Err(error);
-                    }
-                    let again = || self.inner.write_at(offset, data.clone(), io);
-                    self.shared.with_room(again).await
-                }
-                done => done,
-            }
-        })
+        let write = move || self.inner.write_at(offset, data.clone(), io);
+        Box::pin(self.shared.with_room(write))
+    }
+
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        let write = move || self.inner.write_durable(offset, data.clone(), io);
+        Box::pin(self.shared.with_room(write))
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        Box::pin(self.shared.with_room(move || self.inner.zero(offset, len, room, io)))
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
@@ -309,7 +314,9 @@ impl Object for Kept {
         fn read_at(offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut>;
         fn blocking_read_at(offset: u64, into: &mut [u8], io: Io) -> Result<usize>;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
         fn seal(io: Io) -> Pending<'_, ()>;
         fn sync(io: Io) -> Pending<'_, ()>;
@@ -326,6 +333,7 @@ mod tests {
     use crate::Clock;
     use crate::conformance::{self, Blocking};
     use crate::layer::crash::{Crash, Power};
+    use crate::layer::trace::{Trace, TraceLog};
     use crate::mem::Mem;
     use crate::task::block_on;
 
@@ -382,6 +390,10 @@ mod tests {
             fn list() -> Pending<'_, Vec<Listed>>;
             fn space() -> Pending<'_, Space>;
             fn expected_wait() -> Duration;
+            fn limits() -> Limits;
+            fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
+            fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+            fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
         }
     }
 
@@ -491,8 +503,13 @@ mod tests {
     #[test]
     fn conforms() {
         conformance::run(|| {
-            let mem = Mem::new("mem");
-            Box::new(Blocking::reopening(move || Arc::new(on(mem.clone()))))
+            let (mem, calls) = (Mem::new("mem"), TraceLog::new(1000));
+            let traced = calls.clone();
+            let open = move || {
+                let clock = Clock::simulated();
+                Arc::new(on(Trace::new(mem.clone(), "mem", &traced, &clock))) as _
+            };
+            Box::new(Blocking::reopening(open).counted(&calls, 1))
         });
     }
 

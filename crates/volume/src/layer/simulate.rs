@@ -23,7 +23,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::{
-    Check, Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Space, Volume,
+    Check, Clock, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, Space,
+    Volume, Zeros, durable,
 };
 
 /// How many seconds [`Meter::seconds`] goes back.
@@ -217,7 +218,8 @@ impl Device {
         if let Some(len) = expected {
             extent.lock().runs.address(0, len, &mut state.next_free);
         }
-        Arc::new(Simulated { inner, device: Arc::clone(self), extent, is_log: name.is_log() })
+        let is_log = inner.is_log();
+        Arc::new(Simulated { inner, device: Arc::clone(self), extent, is_log })
     }
 }
 
@@ -250,6 +252,13 @@ impl<V: Volume> Volume for Simulate<V> {
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
         fn expected_wait() -> Duration;
+        fn limits() -> Limits;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        crate::whole::write(self, name, intent, data, io)
     }
 }
 
@@ -285,6 +294,19 @@ impl Object for Simulated {
             let len = data.len() as u64;
             let at = self.device.request(&self.extent, Direction::Write, offset, len);
             let written = self.inner.write_at(offset, data, io).await;
+            self.device.clock.sleep_until(at).await;
+            written
+        })
+    }
+
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        if self.is_log {
+            return durable::write(self, offset, data, io);
+        }
+        Box::pin(async move {
+            let len = data.len() as u64;
+            let at = self.device.request(&self.extent, Direction::Write, offset, len);
+            let written = self.inner.write_durable(offset, data, io).await;
             self.device.clock.sleep_until(at).await;
             written
         })
@@ -329,7 +351,10 @@ impl Object for Simulated {
     crate::forward! {
         self => self.inner;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn zero(offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()>;
+        fn extents(offset: u64, len: u64) -> Pending<'_, Vec<crate::Extent>>;
         fn set_len(len: u64) -> Pending<'_, ()>;
     }
 }

@@ -13,8 +13,8 @@ use policy::time::{Instant, NANOS_PER_SEC};
 
 use super::call::{Call, Op};
 use crate::{
-    Check, Clock, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result,
-    Space, Volume,
+    Check, Clock, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object,
+    Pending, Result, Space, Volume, Zeros,
 };
 
 /// How a call ended.
@@ -177,8 +177,16 @@ impl<V: Volume> Volume for Trace<V> {
         })
     }
 
-    fn expected_wait(&self) -> Duration {
-        self.inner.expected_wait()
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        crate::whole::write(self, name, intent, data, io)
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn expected_wait() -> Duration;
+        fn limits() -> Limits;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
     }
 }
 
@@ -203,6 +211,28 @@ impl Object for TraceObject {
             let call = Call::bytes(Op::Write, &self.name, offset, data.len(), io);
             let open = self.pen.begin(call);
             open.end(self.inner.write_at(offset, data, io).await)
+        })
+    }
+
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let call = Call::bytes(Op::WriteDurable, &self.name, offset, data.len(), io);
+            let open = self.pen.begin(call);
+            open.end(self.inner.write_durable(offset, data, io).await)
+        })
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let open = self.pen.begin(Call::range(Op::Zero, &self.name, offset, len, Some(io)));
+            open.end(self.inner.zero(offset, len, room, io).await)
+        })
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        Box::pin(async move {
+            let open = self.pen.begin(Call::range(Op::Extents, &self.name, offset, len, None));
+            open.end(self.inner.extents(offset, len).await)
         })
     }
 
@@ -245,6 +275,7 @@ impl Object for TraceObject {
     crate::forward! {
         self => self.inner;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
     }
 }
@@ -311,10 +342,10 @@ mod tests {
     #[test]
     fn conforms() {
         conformance::run(|| {
-            let (mem, log, clock) = (Mem::new("m"), TraceLog::new(100), Clock::simulated());
-            Box::new(Blocking::reopening(move || {
-                Arc::new(Trace::new(mem.clone(), "m", &log, &clock))
-            }))
+            let (mem, log, clock) = (Mem::new("m"), TraceLog::new(1000), Clock::simulated());
+            let traced = log.clone();
+            let open = move || Arc::new(Trace::new(mem.clone(), "m", &traced, &clock)) as _;
+            Box::new(Blocking::reopening(open).counted(&log, 1))
         });
     }
 

@@ -216,7 +216,8 @@ impl Client {
             let object = match pool.open(&path).await {
                 Ok(object) => object,
                 Err(e) if e.kind() == ErrorKind::NotFound && acked.is_empty() => {
-                    let intent = if path.is_log() { Intent::LOG } else { Intent::DATA };
+                    let intent =
+                        if path.as_str().ends_with(".log") { Intent::LOG } else { Intent::DATA };
                     pool.create(&path, &intent).await?
                 }
                 Err(e) => return Err(e),

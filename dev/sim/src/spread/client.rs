@@ -80,7 +80,8 @@ impl Op {
             }
             Self::Put { name, bytes } => {
                 let name = at(name);
-                let intent = if name.is_log() { Intent::LOG } else { Intent::DATA };
+                let intent =
+                    if name.as_str().ends_with(".log") { Intent::LOG } else { Intent::DATA };
                 let object = pool.create(&name, &intent).await?;
                 object.write_at(0, IoBuf::from(&bytes[..]), WRITE).await?;
                 object.sync(WRITE).await

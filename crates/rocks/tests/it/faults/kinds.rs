@@ -125,6 +125,10 @@ impl Object for Watched {
         self.inner.len()
     }
 
+    fn is_log(&self) -> bool {
+        self.inner.is_log()
+    }
+
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         self.inner.set_len(len)
     }

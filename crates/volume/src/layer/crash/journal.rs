@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rand::{Rng, RngExt};
 
-use crate::mem::Image;
+use crate::mem::{Born, Image};
 use crate::{IoBuf, Name};
 
 const PAGE: u64 = 4096;
@@ -16,7 +16,15 @@ pub(super) type Id = u64;
 
 /// A change of an object that is not synced yet.
 pub(super) enum Change {
-    Write { offset: u64, data: IoBuf },
+    Write {
+        offset: u64,
+        data: IoBuf,
+    },
+    /// A write that is durable, behind others that are not.
+    Durable {
+        offset: u64,
+        data: IoBuf,
+    },
     SetLen(u64),
 }
 
@@ -47,8 +55,7 @@ impl Naming {
 struct Stored {
     durable: Vec<u8>,
     changes: Vec<Change>,
-    /// The room set aside for it at its creation.
-    set_aside: u64,
+    born: Born,
 }
 
 /// The durable state of a volume, and every change since.
@@ -62,19 +69,19 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// A journal of `image`, all of it durable, and of the room set aside for its objects.
-    pub(super) fn of(image: Image, set_aside: &BTreeMap<Name, u64>) -> Self {
+    /// A journal of `image`, all of it durable.
+    pub(super) fn of(image: Image, born: &BTreeMap<Name, Born>) -> Self {
         let mut journal = Self::default();
         for (name, durable) in image {
-            let set_aside = set_aside.get(&name).copied().unwrap_or(0);
-            let id = journal.new_object(Stored { durable, changes: Vec::new(), set_aside });
+            let born = born.get(&name).copied().unwrap_or_default();
+            let id = journal.new_object(Stored { durable, changes: Vec::new(), born });
             journal.names.insert(name, id);
         }
         journal
     }
 
-    pub(super) fn create(&mut self, name: &Name, set_aside: u64) -> Id {
-        let id = self.new_object(Stored { set_aside, ..Stored::default() });
+    pub(super) fn create(&mut self, name: &Name, born: Born) -> Id {
+        let id = self.new_object(Stored { born, ..Stored::default() });
         self.renaming.entry(name.clone()).or_default().push(Naming::Created(id));
         id
     }
@@ -96,7 +103,7 @@ impl Journal {
     pub(super) fn durable_byte(&mut self, name: &Name, offset: u64) -> Option<(&mut u8, bool)> {
         let object = self.objects.get_mut(&self.id(name))?;
         let changes = |change: &Change| match change {
-            Change::Write { offset: from, data } => {
+            Change::Write { offset: from, data } | Change::Durable { offset: from, data } => {
                 (*from..from + data.len() as u64).contains(&offset)
             }
             Change::SetLen(len) => *len <= offset,
@@ -117,6 +124,21 @@ impl Journal {
         if let Some(object) = self.objects.get_mut(&id) {
             object.settle();
         }
+        self.settle_names(id);
+    }
+
+    /// Makes durable: these bytes, the length that they need, the object's name, and every earlier removal of others.
+    pub(super) fn write_durable(&mut self, id: Id, offset: u64, data: IoBuf) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.changes.push(Change::Durable { offset, data });
+            if object.changes.iter().all(|change| matches!(change, Change::Durable { .. })) {
+                object.settle();
+            }
+        }
+        self.settle_names(id);
+    }
+
+    fn settle_names(&mut self, id: Id) {
         let settles = |naming: &Naming| match naming {
             Naming::Created(created) => *created == id,
             Naming::Removed(removed) => *removed != id,
@@ -134,15 +156,15 @@ impl Journal {
         self.renaming = still_renaming;
     }
 
-    /// One possible state after a crash, and the room set aside in it.
-    pub(super) fn survivor(&self, rng: &mut impl Rng) -> (Image, BTreeMap<Name, u64>) {
+    /// One possible state after a crash, and what was said of its objects.
+    pub(super) fn survivor(&self, rng: &mut impl Rng) -> (Image, BTreeMap<Name, Born>) {
         let luck = Luck::draw(rng);
         let mut image = Image::new();
-        let mut set_aside = BTreeMap::new();
+        let mut born = BTreeMap::new();
         let mut survive = |name: &Name, id: Option<Id>, rng: &mut _| {
             if let Some(id) = id {
                 image.insert(name.clone(), self.objects[&id].survivor(luck, rng));
-                set_aside.insert(name.clone(), self.objects[&id].set_aside);
+                born.insert(name.clone(), self.objects[&id].born);
             }
         };
         for (name, &id) in &self.names {
@@ -159,7 +181,7 @@ impl Journal {
             };
             survive(name, id, rng);
         }
-        (image, set_aside)
+        (image, born)
     }
 
     fn new_object(&mut self, object: Stored) -> Id {
@@ -188,7 +210,9 @@ impl Stored {
     fn settle(&mut self) {
         for change in self.changes.drain(..) {
             match change {
-                Change::Write { offset, data } => put(&mut self.durable, offset, &data),
+                Change::Write { offset, data } | Change::Durable { offset, data } => {
+                    put(&mut self.durable, offset, &data);
+                }
                 Change::SetLen(len) => self.durable.resize(index(len), 0),
             }
         }
@@ -209,6 +233,12 @@ impl Stored {
                             page.survive(&mut bytes, rng);
                         }
                     }
+                }
+                Change::Durable { offset, data } => {
+                    put(&mut bytes, *offset, data);
+                    len = len.max(offset + data.len() as u64);
+                    // No earlier length is left that would cut it off.
+                    lens.retain(|&earlier| earlier >= offset + data.len() as u64);
                 }
                 Change::SetLen(to) => {
                     len = *to;

@@ -36,15 +36,15 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use self::journal::{Change, Id, Journal};
-use crate::mem::{Bytes, Mem};
+use crate::mem::{Born, Bytes, Mem};
 use crate::{
-    Check, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result,
-    Space, Volume, ready,
+    Check, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object,
+    Pending, Result, Space, Volume, Zeros, extent, ready, unsupported, whole,
 };
 
 /// The power supply of several volumes of one machine. Clones share it.
 ///
-/// A *step* is a call that changes what may survive: create, remove, write, set_len or sync. A test
+/// A *step* is a call that changes what may survive: create, remove, write, zero, set_len or sync. A test
 /// runs its work once to count the [`Power::steps`], then again with a cut at each of them.
 #[derive(Clone)]
 pub struct Power(Arc<Mutex<Supply>>);
@@ -120,7 +120,7 @@ impl Crash {
     /// names. The caller must not change `mem` any more: the journal would miss it.
     #[must_use]
     pub fn new(mem: Mem, power: &Power) -> Self {
-        let journal = Arc::new(Mutex::new(Journal::of(mem.image(), &mem.set_aside())));
+        let journal = Arc::new(Mutex::new(Journal::of(mem.image(), &mem.born())));
         Self { power: power.clone(), live: mem, journal }
     }
 
@@ -130,16 +130,16 @@ impl Crash {
     pub fn survivor(&self, seed: u64) -> Mem {
         let _power = self.power.0.lock();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (image, set_aside) = self.journal.lock().survivor(&mut rng);
-        Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
+        let (image, born) = self.journal.lock().survivor(&mut rng);
+        Mem::recovered(self.live.label(), self.live.capacity(), image, &born)
     }
 
     /// The volume after the process died and the machine lives: everything that was issued. It has the same capacity.
     #[must_use]
     pub fn after_process_death(&self) -> Mem {
         let _power = self.power.0.lock();
-        let (image, set_aside) = (self.live.image(), self.live.set_aside());
-        Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
+        let (image, born) = (self.live.image(), self.live.born());
+        Mem::recovered(self.live.label(), self.live.capacity(), image, &born)
     }
 
     /// Changes a durable byte of an object without a write, as a device does that rots. The running machine reads it, and
@@ -184,11 +184,11 @@ impl Crash {
 #[deny(clippy::missing_trait_methods)]
 impl Volume for Crash {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
-        let set_aside = intent.len.unwrap_or(0);
+        let born = Born::of(intent);
         ready((|| {
             let power = self.powered()?;
-            let bytes = self.live.create_now(name, set_aside)?;
-            let id = self.journal.lock().create(name, set_aside);
+            let bytes = self.live.create_now(name, born)?;
+            let id = self.journal.lock().create(name, born);
             self.step(power, self.object(id, bytes))
         })())
     }
@@ -221,6 +221,22 @@ impl Volume for Crash {
     fn expected_wait(&self) -> Duration {
         Duration::ZERO
     }
+
+    fn limits(&self) -> Limits {
+        Limits::PAGES
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        whole::write(self, name, intent, data, io)
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("rename {from} to {to}"))
+    }
+
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        unsupported::call(format_args!("link {from} to {to}"))
+    }
 }
 
 struct CrashObject {
@@ -251,6 +267,33 @@ impl Object for CrashObject {
         }))
     }
 
+    fn write_durable(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
+        ready((|| {
+            let mut power = self.volume.powered()?;
+            self.bytes.write_at(offset, &data)?;
+            let mut journal = self.volume.journal.lock();
+            if !power.step() {
+                // Nothing, a part or all of it reached the device.
+                journal.change(self.id, Change::Write { offset, data });
+                return Err(self.volume.off());
+            }
+            journal.write_durable(self.id, offset, data);
+            Ok(())
+        })())
+    }
+
+    fn zero(&self, offset: u64, len: u64, _room: Zeros, _io: Io) -> Pending<'_, ()> {
+        ready(self.change(|bytes| {
+            let zeroed = bytes.zero(offset, len);
+            let data = IoBufMut::zeroed((zeroed.end - zeroed.start) as usize).freeze();
+            Ok(Change::Write { offset: zeroed.start, data })
+        }))
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        extent::all_data(self, offset, len)
+    }
+
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
         crate::blocking::read_at(self, offset, into, io)
     }
@@ -261,6 +304,10 @@ impl Object for CrashObject {
 
     fn len(&self) -> u64 {
         self.bytes.len()
+    }
+
+    fn is_log(&self) -> bool {
+        self.bytes.is_log()
     }
 
     fn is_empty(&self) -> bool {

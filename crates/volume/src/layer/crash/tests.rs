@@ -24,7 +24,7 @@ impl Machine {
     }
 
     fn create(&self, text: &str) -> Arc<dyn Object> {
-        block_on(self.volume.create(&name(text), &Intent::DATA)).unwrap()
+        block_on(self.volume.create(&name(text), &conformance::intent(&name(text)))).unwrap()
     }
 
     fn remove(&self, text: &str) {
@@ -76,6 +76,37 @@ fn what_was_synced_survives_every_cut() {
     sync(&*a);
     let survivors = m.survivors();
     assert_eq!(survivors, BTreeSet::from([m.volume.after_process_death().image()]));
+}
+
+#[test]
+fn a_durable_write_survives_whatever_becomes_of_earlier_ones() {
+    let m = Machine::new();
+    let a = m.create("a");
+    write(&*a, 0, &page(1).repeat(4));
+    block_on(a.set_len(2 * PAGE as u64)).unwrap();
+    block_on(a.write_durable(PAGE as u64, IoBuf::from(&page(2)[..]), IO)).unwrap();
+    write(&*a, 3 * PAGE, &page(3));
+    let survivors = m.survivors_of("a");
+    assert!(survivors.len() > 4, "the others may be lost: {}", survivors.len());
+    for bytes in survivors {
+        let bytes = bytes.expect("its name is durable");
+        assert!(bytes.len() >= 2 * PAGE, "{} bytes", bytes.len());
+        assert!(bytes[PAGE..2 * PAGE] == page(2));
+    }
+    block_on(a.set_len(0)).unwrap();
+    let lens: BTreeSet<_> = m.survivors_of("a").into_iter().flatten().map(|b| b.len()).collect();
+    assert!(lens.contains(&0) && lens.contains(&(2 * PAGE)), "{lens:?}");
+}
+
+/// A write of what was written durably before once stayed in the journal for ever.
+#[test]
+fn durable_writes_alone_leave_nothing_open() {
+    let m = Machine::new();
+    let a = m.create("a");
+    for round in 0..9 {
+        block_on(a.write_durable(0, IoBuf::from(&page(round)[..]), IO)).unwrap();
+    }
+    assert_eq!(m.survivors_of("a"), BTreeSet::from([Some(page(8))]));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::conformance::{self, Blocking, Harness, Work};
 use crate::dir::{Dir, DirOptions};
 use crate::io_pool::{IoPool, THREADS};
 use crate::layer::fault::{Effect, Fault, FaultPlan, Injected, Rule};
+use crate::layer::trace::{Trace, TraceLog};
 use crate::mem::Mem;
 use crate::task::block_on;
 
@@ -45,7 +46,7 @@ impl Rig {
     }
 
     async fn create(&self, text: &str) -> Result<Arc<dyn Object>> {
-        self.volume.create(&name(text), &Intent::DATA).await
+        self.volume.create(&name(text), &conformance::intent(&name(text))).await
     }
 }
 
@@ -71,10 +72,14 @@ const REFUSED: Option<ErrorKind> = Some(ErrorKind::Unavailable);
 #[test]
 fn conforms_in_memory_and_on_a_directory_whose_calls_are_made_elsewhere() {
     conformance::run(|| {
-        let mem = Mem::new("mem");
-        Box::new(Blocking::reopening(move || {
-            Arc::new(Deadline::new(mem.clone(), "mem", LIMIT, Clock::simulated()))
-        }))
+        let (mem, calls) = (Mem::new("mem"), TraceLog::new(1000));
+        let traced = calls.clone();
+        let open = move || {
+            let clock = Clock::simulated();
+            let device = Trace::new(mem.clone(), "mem", &traced, &clock);
+            Arc::new(Deadline::new(device, "mem", LIMIT, clock)) as _
+        };
+        Box::new(Blocking::reopening(open).counted(&calls, 1))
     });
     let (place, cases) = (tempfile::tempdir().unwrap(), AtomicU64::new(0));
     conformance::run(|| {
@@ -340,15 +345,21 @@ fn an_alarm_keeps_no_volume_open() {
 /// The device of [`a_thread_that_may_block_comes_back_from_a_hanging_device`]: its reads and writes end when `go_on` is
 /// dropped.
 struct Hanging {
+    is_log: bool,
     io: IoPool,
     go_on: Arc<Mutex<Receiver<()>>>,
 }
 
 impl Hanging {
-    fn held() -> (Arc<dyn Object>, Sender<()>) {
+    /// An object and a log.
+    fn held() -> ([Arc<dyn Object>; 2], Sender<()>) {
         let (sender, receiver) = mpsc::channel();
         let go_on = Arc::new(Mutex::new(receiver));
-        (Arc::new(Self { io: IoPool::apart(THREADS), go_on }), sender)
+        let held = |is_log| {
+            let (io, go_on) = (IoPool::apart(THREADS), Arc::clone(&go_on));
+            Arc::new(Self { is_log, io, go_on }) as Arc<dyn Object>
+        };
+        ([false, true].map(held), sender)
     }
 
     fn hang<T: Send + 'static>(&self, then: T) -> Pending<'_, T> {
@@ -371,6 +382,9 @@ impl Object for Hanging {
     fn len(&self) -> u64 {
         8
     }
+    fn is_log(&self) -> bool {
+        self.is_log
+    }
     fn set_len(&self, _: u64) -> Pending<'_, ()> {
         self.hang(())
     }
@@ -383,8 +397,9 @@ impl Object for Hanging {
 fn a_thread_that_may_block_comes_back_from_a_hanging_device() {
     let limit = Duration::from_millis(5);
     let volume = Deadline::new(Mem::new("v"), "v", limit, Clock::real());
-    let (hanging, go_on) = Hanging::held();
-    let [data, log] = ["a", "a.log"].map(|text| volume.0.object(name(text), hanging.clone()));
+    let ([data, log], go_on) = Hanging::held();
+    let [data, log] =
+        [("a", data), ("b", log)].map(|(text, held)| volume.0.object(name(text), held));
     let mut page = [0; 8];
     assert_eq!(kind(data.blocking_read_at(0, &mut page, DATA)), TIMED_OUT);
     assert_eq!(kind(data.blocking_write_at(0, &page, DATA)), TIMED_OUT);

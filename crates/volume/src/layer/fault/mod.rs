@@ -18,8 +18,8 @@ use super::call::{Call, Op};
 use crate::buf::PAGE;
 use crate::health::Health;
 use crate::{
-    Check, Clock, Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending,
-    Result, Space, Volume,
+    Check, Clock, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name,
+    Object, Pending, Result, Space, Volume, Zeros,
 };
 
 /// A volume with a plan for its failures. The volume inside serves all other calls.
@@ -104,8 +104,16 @@ impl<V: Volume> Volume for Fault<V> {
         })
     }
 
-    fn expected_wait(&self) -> Duration {
-        self.inner.expected_wait()
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        crate::whole::write(self, name, intent, data, io)
+    }
+
+    crate::forward! {
+        self => self.inner;
+        fn expected_wait() -> Duration;
+        fn limits() -> Limits;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
     }
 }
 
@@ -181,6 +189,27 @@ impl Object for FaultObject {
         })
     }
 
+    /// A write and a sync: each may fail.
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        crate::durable::write(self, offset, data, io)
+    }
+
+    fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let call = Call::range(Op::Zero, &self.name, offset, len, Some(io));
+            let verdict = self.begin_change(&call).await?;
+            verdict.end(self.inner.zero(offset, len, room, io).await)
+        })
+    }
+
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        Box::pin(async move {
+            let call = Call::range(Op::Extents, &self.name, offset, len, None);
+            let verdict = self.shared.begin(&call, self.inner.len()).await?;
+            verdict.end(self.inner.extents(offset, len).await)
+        })
+    }
+
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
         crate::blocking::read_at(self, offset, into, io)
     }
@@ -227,6 +256,7 @@ impl Object for FaultObject {
     crate::forward! {
         self => self.inner;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
     }
 }

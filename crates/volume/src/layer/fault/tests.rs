@@ -28,7 +28,8 @@ impl Rig {
 
     /// Makes an object with these bytes.
     fn with(&self, text: &str, bytes: &[u8]) -> Arc<dyn Object> {
-        let object = block_on(self.volume.create(&name(text), &Intent::DATA)).unwrap();
+        let intent = conformance::intent(&name(text));
+        let object = block_on(self.volume.create(&name(text), &intent)).unwrap();
         write(&*object, 0, bytes).unwrap();
         object
     }
@@ -216,7 +217,7 @@ impl Caller<'_> {
 
     fn create(&mut self, text: &str) -> Arc<dyn Object> {
         let created = self.twice(
-            |volume| block_on(volume.create(&name(text), &Intent::DATA)),
+            |volume| block_on(volume.create(&name(text), &conformance::intent(&name(text)))),
             Some(ErrorKind::AlreadyExists),
         );
         created.unwrap_or_else(|| self.open(text))

@@ -13,6 +13,7 @@ use super::*;
 use crate::ErrorKind;
 use crate::conformance::{self, Harness, Work};
 use crate::layer::simulate::Simulate;
+use crate::layer::trace::{Trace, TraceLog};
 use crate::mem::Mem;
 
 mod adapt;
@@ -118,6 +119,10 @@ impl Volume for Device {
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
+        fn limits() -> Limits;
+        fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
     }
 }
 
@@ -144,6 +149,14 @@ impl Object for DeviceObject {
             }
             self.device.clock.sleep(self.device.latency).await;
             self.inner.write_at(offset, data, io).await
+        })
+    }
+
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.device.note("write_durable", offset, data.len());
+            self.device.clock.sleep(self.device.latency).await;
+            self.inner.write_durable(offset, data, io).await
         })
     }
 
@@ -180,7 +193,10 @@ impl Object for DeviceObject {
     crate::forward! {
         self => self.inner;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn zero(offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()>;
+        fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn set_len(len: u64) -> Pending<'_, ()>;
     }
 }
@@ -213,7 +229,8 @@ impl Stage {
         let mut device = Device::new(&clock);
         change(&mut device);
         let gate = Gate::with_policy(device.clone(), "vol", contract, all(), policy, clock.clone());
-        let object = clock.run(gate.create(&name(object), &Intent::DATA)).unwrap();
+        let object = name(object);
+        let object = clock.run(gate.create(&object, &conformance::intent(&object))).unwrap();
         Self { clock, device, gate, object }
     }
 
@@ -248,6 +265,7 @@ struct Virtual {
     mem: Mem,
     contract: Contract,
     policy: Policy,
+    calls: TraceLog,
     volume: Option<Arc<dyn Volume>>,
 }
 
@@ -260,10 +278,16 @@ impl Harness for Virtual {
         self.clock.run(work);
     }
 
+    fn calls(&self) -> Option<TraceLog> {
+        // One that splits requests makes more calls.
+        (self.contract.op_bytes_max >= 32 * 1024).then(|| self.calls.clone())
+    }
+
     fn reopen(&mut self) -> bool {
         let (mem, clock) = (self.mem.clone(), self.clock.clone());
+        let device = Trace::new(mem, "vol", &self.calls, &clock);
         self.volume = Some(Arc::new(Gate::with_policy(
-            mem,
+            device,
             "vol",
             &self.contract,
             all(),
@@ -284,7 +308,8 @@ fn conforms_whatever_is_split_and_waited_for() {
         conformance::run(|| {
             let (clock, mem) = (Clock::simulated(), Mem::new("mem"));
             let contract = contract.clone();
-            let mut harness = Virtual { clock, mem, contract, policy, volume: None };
+            let calls = TraceLog::new(1000);
+            let mut harness = Virtual { clock, mem, contract, policy, calls, volume: None };
             harness.reopen();
             Box::new(harness)
         });

@@ -54,7 +54,9 @@ impl Stage {
     fn with(contract: &Contract, object: &str, seed: u64) -> Self {
         let clock = Clock::simulated();
         let volume = Simulate::new(Mem::new("mem"), contract, clock.clone(), seed);
-        let object = clock.run(volume.create(&name(object), &Intent::DATA)).expect("it is new");
+        let object = name(object);
+        let created = volume.create(&object, &conformance::intent(&object));
+        let object = clock.run(created).expect("it is new");
         Self { clock, volume, object }
     }
 
@@ -265,7 +267,7 @@ async fn wander(volume: &dyn Volume, clock: &Clock, seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let create = async |kind: &str| {
         let name = name(&format!("{seed}{kind}"));
-        volume.create(&name, &Intent::DATA).await.expect("it is new")
+        volume.create(&name, &conformance::intent(&name)).await.expect("it is new")
     };
     let (table, log) = (create(".sst").await, create(".log").await);
     for _ in 0..60 {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use policy::purpose::Origin;
 use volume::{
-    Check, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
+    Check, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, Result,
+    Space, Volume, Zeros,
 };
 
 /// Operations of copies so far. Clones share the count.
@@ -52,6 +53,10 @@ impl Volume for Watched {
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
         fn expected_wait() -> Duration;
+        fn limits() -> Limits;
+        fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
+        fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
+        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
     }
 }
 
@@ -88,10 +93,18 @@ impl Object for WatchedObject {
         self.inner.blocking_write_at(offset, data, io)
     }
 
+    fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        self.copies.see(io);
+        self.inner.write_durable(offset, data, io)
+    }
+
     volume::forward! {
         self => self.inner;
         fn len() -> u64;
+        fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn zero(offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()>;
+        fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn set_len(len: u64) -> Pending<'_, ()>;
         fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
         fn seal(io: Io) -> Pending<'_, ()>;
