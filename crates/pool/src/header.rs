@@ -37,7 +37,7 @@ pub(crate) struct Header {
     /// The current generation of the manifest: no older one may be used. Zero while the pool is being
     /// formatted.
     pub(crate) epoch: u64,
-    /// The seal of that manifest: [`crate::manifest::Begin::seal`].
+    /// The seal of that manifest: [`crate::journal::frame::seal`].
     pub(crate) seal: u64,
 }
 

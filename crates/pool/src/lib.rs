@@ -7,6 +7,7 @@
 
 pub mod cache;
 mod header;
+mod journal;
 mod leaf;
 mod manifest;
 mod members;

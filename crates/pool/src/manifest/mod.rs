@@ -1,6 +1,6 @@
 //! The manifest of a pool.
 
-pub(crate) mod frame;
+pub(crate) mod headers;
 pub(crate) mod journal;
 pub(crate) mod record;
 pub(crate) mod recovery;

@@ -337,14 +337,6 @@ impl Begin {
         }
         Ok(Self { pool, generation, snapshot_frames, volumes, copies })
     }
-
-    /// Distinguishes this manifest from any other of its generation: xxh3-64 of the encoded record.
-    ///
-    /// Only processes that saw different volumes can write the same generation twice, and their
-    /// manifests differ in the volumes that hold copies.
-    pub(crate) fn seal(&self) -> u64 {
-        xxhash_rust::xxh3::xxh3_64(&self.encode())
-    }
 }
 
 #[cfg(test)]
@@ -352,6 +344,13 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::journal::frame;
+
+    impl Begin {
+        pub(crate) fn seal(&self) -> u64 {
+            frame::seal(&self.encode())
+        }
+    }
 
     pub(crate) fn any_name() -> impl Strategy<Value = Name> {
         "[a-z0-9_-]{1,12}(/[a-z0-9._-]{0,5}[a-z]){0,3}"

@@ -13,14 +13,17 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
-use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Result, Volume};
+use volume::{Error, ErrorKind, Listed, Result, Volume};
 
 use crate::header::{self, Found, Header, PoolId};
+use crate::journal::{frame, read_copies};
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::frame::{self, Replay};
 use crate::manifest::state::Verdict;
 use crate::manifest::{Begin, Placed, Record, State, Stored};
 use crate::members::{Member, MemberSlot, Members};
+
+/// A manifest as its copies have it.
+type Replayed = frame::Replayed<State>;
 
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
 
@@ -139,7 +142,9 @@ pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
     }
     let volumes = belonging(visited)?;
     let (manifest, generation) = read_manifest(&volumes, trust).await?;
-    let state = replay_state(&manifest)?;
+    let state = manifest
+        .rebuild(State::new())
+        .map_err(|e| corrupt(format!("manifest generation {}, {e}", manifest.begin.generation)))?;
     let volumes = without_joining(&manifest.begin, volumes);
     let here: Vec<_> = volumes.iter().map(|volume| volume.header.volume).collect();
     check_missing(&manifest.begin, &here, left_out.len(), trust)?;
@@ -266,7 +271,7 @@ fn stranger(label: &str, listing: &[Listed], of_pool: Option<&Belonging>) -> Err
 }
 
 /// Finds the current manifest and replays it; also returns the highest generation seen.
-async fn read_manifest(volumes: &[Belonging], trust: Trust) -> Result<(Replay, u64)> {
+async fn read_manifest(volumes: &[Belonging], trust: Trust) -> Result<(Replayed, u64)> {
     let epoch = volumes.iter().map(|volume| volume.header.epoch).max().unwrap_or(0);
     let mut seals = volumes.iter().filter(|v| v.header.epoch == epoch).map(|v| v.header.seal);
     let seal = seals.next().unwrap_or(0);
@@ -311,18 +316,13 @@ async fn replay_generation(
     volumes: &[Belonging],
     generation: u64,
     seal: Option<u64>,
-) -> Result<Replay> {
+) -> Result<Replayed> {
     let name = Leaf::Manifest { generation }.name();
     let holders = volumes.iter().filter(|v| v.listing.iter().any(|listed| listed.name == name));
-    let copies = join_all(holders.map(|holder| read_whole(holder, &name))).await;
-    let copies: Vec<_> = copies
-        .into_iter()
-        .filter_map(|copy| {
-            copy.inspect_err(|e| tracing::warn!("a copy of the manifest cannot be read: {e}")).ok()
-        })
-        .collect();
+    let holders = holders.map(|holder| (&*holder.label, &*holder.volume));
+    let copies = read_copies::<State>(holders, &name, IO).await;
     let bytes: Vec<&[u8]> = copies.iter().map(|copy| &copy[..]).collect();
-    let replay = frame::replay(&bytes, seal).map_err(|e| {
+    let replay = frame::replay::<State>(&bytes, seal).map_err(|e| {
         corrupt(format!(
             "manifest generation {generation} is damaged in all {} copies that are here: {e}. Bring \
              back volumes that are away, restore {name} from a backup, or run `plimsoll check \
@@ -339,28 +339,6 @@ async fn replay_generation(
         )));
     }
     Ok(replay)
-}
-
-async fn read_whole(holder: &Belonging, name: &Name) -> Result<IoBufMut> {
-    let read = async {
-        let object = holder.volume.open(name).await?;
-        let len = usize::try_from(object.len()).map_err(|_| {
-            Error::new(ErrorKind::Corrupt, format!("{name}: {} bytes long", object.len()))
-        })?;
-        object.read_at(0, IoBufMut::zeroed(len), IO).await
-    };
-    read.await.map_err(|e: Error| e.within(format_args!("volume {}", holder.label)))
-}
-
-fn replay_state(manifest: &Replay) -> Result<State> {
-    let mut state = State::new();
-    for (frame, edit) in (1..).zip(&manifest.edits) {
-        state.apply(edit).map_err(|e| {
-            let generation = manifest.begin.generation;
-            corrupt(format!("manifest generation {generation}, frame {frame}: {e}"))
-        })?;
-    }
-    Ok(state)
 }
 
 /// Leaves out volumes whose joining was cut before the manifest recorded it: they are empty.

@@ -1,18 +1,20 @@
-//! The homes a manifest may move to, so that no two disjoint sets of volumes ever open it.
+//! The homes that a journal may move to, if its volumes say which home is current: no two disjoint sets of volumes
+//! ever open it.
 //!
-//! A pool opens with more than half of the volumes that hold its manifest. A move may be cut after any
+//! A journal opens with more than half of the volumes that hold its copies. A move may be cut after any
 //! header: a process that sees only old headers opens the old home, one that sees a new header the new
-//! one. So a manifest moves only to a home that *meets* the old one: every majority of the one shares a
+//! one. So a journal moves only to a home that *meets* the old one: every majority of the one shares a
 //! volume with every majority of the other, and that volume shows the later process what the earlier
 //! one did. Three volumes meet any two of themselves, and two volumes any three that include them;
 //! longer ways take several moves. If two of three volumes fail at the same moment there is no way: the
-//! pool is read-only until one of them is back.
+//! journal takes no more edits until one of them is back.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use policy::placement::VolumeId;
 
-use super::COPIES;
+/// The most copies of a home.
+pub(crate) const COPIES: usize = 3;
 
 /// Whether every majority of `one` shares a volume with every majority of `other`.
 fn meets(one: &[VolumeId], other: &[VolumeId]) -> bool {
@@ -24,7 +26,7 @@ fn meets(one: &[VolumeId], other: &[VolumeId]) -> bool {
 
 /// The first step on the shortest way from the homes that may be current to `wanted`, over volumes that are
 /// `well`; `None` if there is no way.
-pub(super) fn step(
+pub(crate) fn step(
     may_count: &[Vec<VolumeId>],
     wanted: &[VolumeId],
     well: &[VolumeId],

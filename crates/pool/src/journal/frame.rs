@@ -11,11 +11,23 @@
 //!
 //! All copies of a generation have the same bytes, so a frame is read from any copy that has it whole.
 
-use crate::manifest::record::{Begin, DecodeError, Record};
+use std::fmt;
+
+use volume::Error;
+
+use super::Replay;
 
 const HEAD: usize = 24;
 /// The longest valid body. Edits and the pieces of a snapshot stay far below.
 const BODY_MAX: usize = 1 << 20;
+
+/// Distinguishes a journal from any other of its generation: xxh3-64 of the body of its first frame.
+///
+/// Only processes that saw different volumes can write the same generation twice. Their first frames differ in
+/// the volumes that hold copies.
+pub(crate) fn seal(begin: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(begin)
+}
 
 /// Appends a frame with `body` to `out`.
 pub(crate) fn encode(out: &mut Vec<u8>, seal: u64, sequence: u64, durable: u64, body: &[u8]) {
@@ -76,30 +88,47 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 
 /// The contents of one generation.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Replay {
-    pub(crate) begin: Begin,
+pub(crate) struct Replayed<S: Replay> {
+    pub(crate) begin: S::Begin,
     /// The records of each frame after the first, in order.
-    pub(crate) edits: Vec<Vec<Record>>,
+    pub(crate) edits: Vec<Vec<S::Record>>,
 }
 
-/// Why a manifest cannot be used.
+impl<S: Replay> Replayed<S> {
+    /// Applies all edits to `new`, the state that every generation begins with.
+    ///
+    /// # Errors
+    /// That of an edit which does not fit, with its frame.
+    pub(crate) fn rebuild(&self, new: S) -> volume::Result<S> {
+        let mut state = new;
+        for (frame, edit) in (1..).zip(&self.edits) {
+            let applied = state.apply(edit);
+            applied.map_err(|e| Error::new(e.kind(), format!("frame {frame}: {e}")))?;
+        }
+        Ok(state)
+    }
+}
+
+/// Why a journal cannot be used. `E` says why bytes could not be decoded.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Damage {
+pub(crate) enum Damage<E: fmt::Display> {
     #[error("its first record cannot be read")]
     NoBegin,
     #[error("frame {frame}: {error}")]
-    Decode { frame: u64, error: DecodeError },
+    Decode { frame: u64, error: E },
     #[error("{have} frames can be read, of {durable} that were durable")]
     Lost { have: u64, durable: u64 },
 }
 
-/// Reads a manifest from its copies. With a `seal`, it uses only copies that carry it; without one, the
-/// first copy with a readable beginning decides the manifest.
+type Result<T, S> = std::result::Result<T, Damage<<S as Replay>::DecodeError>>;
+
+/// Reads a journal from its copies. With a `seal`, it uses only copies that carry it; without one, the
+/// first copy with a readable beginning decides the journal.
 ///
 /// The end is where no copy has the next frame. There the last crash cut the file, unless a frame
 /// says that more was durable: then bytes are lost, and it is an error.
-pub(crate) fn replay(copies: &[&[u8]], seal: Option<u64>) -> Result<Replay, Damage> {
-    let (begin, seal) = begin(copies, seal)?;
+pub(crate) fn replay<S: Replay>(copies: &[&[u8]], seal: Option<u64>) -> Result<Replayed<S>, S> {
+    let (begin, seal) = begin::<S>(copies, seal)?;
     let mut at = 0;
     let mut sequence = 0;
     let mut edits = Vec::new();
@@ -109,7 +138,7 @@ pub(crate) fn replay(copies: &[&[u8]], seal: Option<u64>) -> Result<Replay, Dama
     };
     while let Some(frame) = next(at, sequence) {
         if sequence > 0 {
-            let decoded = Record::decode_all(frame.body());
+            let decoded = S::decode(frame.body());
             let records = decoded.map_err(|error| Damage::Decode { frame: sequence, error })?;
             edits.push(records);
         }
@@ -117,21 +146,21 @@ pub(crate) fn replay(copies: &[&[u8]], seal: Option<u64>) -> Result<Replay, Dama
         sequence += 1;
     }
     let behind = copies.iter().map(|copy| durable_behind(copy, at, seal, sequence)).max();
-    let durable = behind.unwrap_or(0).max(begin.snapshot_frames);
+    let durable = behind.unwrap_or(0).max(S::snapshot_frames(&begin));
     if sequence < durable {
         return Err(Damage::Lost { have: sequence, durable });
     }
-    Ok(Replay { begin, edits })
+    Ok(Replayed { begin, edits })
 }
 
-fn begin(copies: &[&[u8]], seal: Option<u64>) -> Result<(Begin, u64), Damage> {
+fn begin<S: Replay>(copies: &[&[u8]], wanted: Option<u64>) -> Result<(S::Begin, u64), S> {
     for copy in copies {
         let Some(frame) = Frame::parse(copy, 0) else { continue };
-        let own = xxhash_rust::xxh3::xxh3_64(frame.body());
-        if seal.is_some_and(|seal| seal != own) || !frame.is_whole(own) {
+        let own = seal(frame.body());
+        if wanted.is_some_and(|wanted| wanted != own) || !frame.is_whole(own) {
             continue;
         }
-        let decoded = Begin::decode(frame.body());
+        let decoded = S::decode_begin(frame.body());
         return Ok((decoded.map_err(|error| Damage::Decode { frame: 0, error })?, own));
     }
     Err(Damage::NoBegin)
@@ -155,7 +184,19 @@ mod tests {
 
     use super::*;
     use crate::header::PoolId;
+    use crate::manifest::record::DecodeError;
     use crate::manifest::record::tests::any_record;
+    use crate::manifest::{Begin, Record, State};
+
+    /// As the manifest, whose records are the richest.
+    type Replayed = super::Replayed<State>;
+
+    fn replay(
+        copies: &[&[u8]],
+        seal: Option<u64>,
+    ) -> std::result::Result<Replayed, Damage<DecodeError>> {
+        super::replay(copies, seal)
+    }
 
     fn begin(snapshot_frames: u64) -> Begin {
         Begin {
@@ -192,7 +233,7 @@ mod tests {
         fn edits_are_replayed(edits in any_edits()) {
             let begin = begin(1);
             let (file, _) = file(&begin, &edits, &[1]);
-            let expected = Replay { begin, edits };
+            let expected = Replayed { begin, edits };
             prop_assert_eq!(replay(&[&file], None), Ok(expected));
         }
 
@@ -220,7 +261,7 @@ mod tests {
             let (file, _) = file(&begin, &edits, &[]);
             let mut bad = file.clone();
             bad[at.index(file.len())] ^= change;
-            let expected = Ok(Replay { begin: begin.clone(), edits });
+            let expected = Ok(Replayed { begin: begin.clone(), edits });
             prop_assert_eq!(&replay(&[&bad, &file], Some(begin.seal())), &expected);
             prop_assert_eq!(&replay(&[&file, &bad], Some(begin.seal())), &expected);
         }
@@ -240,7 +281,7 @@ mod tests {
                 copy
             });
             let got = replay(&[&copies[0], &copies[1]], Some(begin.seal()));
-            prop_assert_eq!(got, Ok(Replay { begin, edits }));
+            prop_assert_eq!(got, Ok(Replayed { begin, edits }));
         }
 
         #[test]
@@ -288,6 +329,6 @@ mod tests {
         let (my_file, _) = file(&mine, &[lease(2)], &[]);
         let (their_file, _) = file(&theirs, &[lease(3), lease(4)], &[]);
         let got = replay(&[&their_file, &my_file], Some(mine.seal())).unwrap();
-        assert_eq!(got, Replay { begin: mine, edits: vec![lease(2)] });
+        assert_eq!(got, Replayed { begin: mine, edits: vec![lease(2)] });
     }
 }
