@@ -29,7 +29,7 @@ use serve::admin::volumes::{Changed, List, New};
 use serve::admin::{self, Control, Health};
 use serve::figures::{self, Figures};
 use serve::http;
-use serve::resp::{Certificates, Tls, TlsError, TlsFiles};
+use serve::tls::{Certificates, Tls, TlsError, TlsFiles};
 use volume::Clock;
 
 use self::access::Access;

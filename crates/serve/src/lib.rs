@@ -4,14 +4,20 @@
 //! - [`admin`]: health, metrics and reload for administrators.
 //! - [`http`]: points of time series, by InfluxDB's protocols.
 //! - [`mqtt`]: the same points from a broker.
+//! - [`listener`]: what is under all of them: accepts connections, limits their number, does TLS, stops.
+//! - [`tls`]: certificates, of listeners and towards a broker.
 //! - [`figures`]: the figures of the surrounding program that listeners report.
 
 pub mod admin;
 mod admission;
 pub mod figures;
 pub mod http;
+pub mod listener;
 mod may;
 pub mod mqtt;
 pub mod resp;
+mod secret;
+pub mod tls;
 
 pub use may::May;
+pub use secret::Secret;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serve::admin::{self, Admin, Control, Late};
 use serve::http::Hosts;
-use serve::resp::Tls;
+use serve::tls::Tls;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{self, SignalKind};

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use serve::May;
 use serve::http::{self, Grant, Hosts, Token, server::Terms};
-use serve::resp::{Secret, TlsFiles};
+use serve::tls::TlsFiles;
+use serve::{May, Secret};
 
 use super::document::{Field, Section};
 use super::{Entry, Mistake, admin, kv, units};

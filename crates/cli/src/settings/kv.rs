@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll::kv::Options;
-use serve::May;
-use serve::resp::{self, TlsFiles, User};
+use serve::resp::{self, User};
+use serve::tls::TlsFiles;
+use serve::{May, Secret};
 
 use super::document::{Field, Section};
 use super::{Entry, Mistake, Pool, store, units};
@@ -187,7 +188,7 @@ fn endpoint(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp:
     let bulk_bytes_max = size("bulk_max", usual.bulk_bytes_max);
     let request_bytes_max = size("request_max", usual.request_bytes_max.max(bulk_bytes_max));
     let endpoint = resp::Settings {
-        password: password.map(resp::Secret::new),
+        password: password.map(Secret::new),
         users,
         clients_max: number("clients_max", usual.clients_max, 1..=1_000_000),
         clients_per_address: per_address(section, "clients_per_address"),
@@ -229,7 +230,7 @@ fn users(field: &Field<'_>) -> Result<Vec<User>, Mistake> {
         let password = section.require("password", PASSWORD);
         let password = password.and_then(|password| password.text(PASSWORD));
         let ((name, password), may) = section.both(section.both(name, password), may(&section))?;
-        Ok(User { name, password: resp::Secret::new(password), may })
+        Ok(User { name, password: Secret::new(password), may })
     })
 }
 

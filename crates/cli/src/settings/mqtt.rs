@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use serve::Secret;
 use serve::http::line::Precision;
 use serve::mqtt::{Json, Payload, Settings};
-use serve::resp::{Secret, TlsClientFiles};
+use serve::tls::TlsClientFiles;
 
 use super::document::{Field, Section};
 use super::{Entry, Mistake, units};

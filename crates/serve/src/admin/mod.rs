@@ -54,7 +54,8 @@ pub use self::snapshot::Snapshot;
 use self::volumes::{Changed, List, New, Volume};
 use crate::figures::Figures;
 use crate::http::Hosts;
-use crate::http::server::{self, Origin, Terms};
+use crate::http::server::{self, Terms};
+use crate::listener::Socket;
 use crate::resp::Service;
 use crate::{http, mqtt};
 
@@ -130,16 +131,12 @@ pub struct Admin {
     pub mqtt: Late<mqtt::Stats>,
 }
 
-/// Serves `admin` on a TCP or Unix listener, for requests to `hosts`, until `stop` is ready; then finishes open
+/// Serves `admin` on a TCP or Unix socket, for requests to `hosts`, until `stop` is ready; then finishes open
 /// requests.
-pub async fn run<L>(listener: L, admin: Admin, hosts: Hosts, stop: impl Future<Output = ()>)
-where
-    L: axum::serve::Listener,
-    L::Addr: Origin,
-{
+pub async fn run(socket: impl Socket, admin: Admin, hosts: Hosts, stop: impl Future<Output = ()>) {
     // Operations here may take long, such as adding a volume.
     let terms = Terms { stop_grace: STOP_GRACE, ..Terms::default() };
-    server::run(listener, router(admin, hosts), None, terms, Arc::default(), stop).await;
+    server::run(socket, router(admin, hosts), None, terms, Arc::default(), stop).await;
 }
 
 /// How long a stopping listener waits for an administrator's requests.

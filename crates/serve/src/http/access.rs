@@ -17,8 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use parking_lot::RwLock;
 
 use super::params::Params;
-use crate::May;
-use crate::resp::Secret;
+use crate::{May, Secret};
 
 /// A token, and the rights it gives.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -3,8 +3,8 @@
 //! ```text
 //!           ┌─ write: body (inflated, bounded) -> line (bytes to rows) ─────────┐
 //! server ─ endpoint                                                           engine::series
-//! accept,   └─ query: influxql (text to statements) -> execute -> answer ───────┘
-//! TLS             own: parameters to statements
+//!           └─ query: influxql (text to statements) -> execute -> answer ───────┘
+//!                 own: parameters to statements
 //! ```
 //!
 //! | request | answer |

@@ -1,13 +1,11 @@
-//! The server behind HTTP listeners: accepts connections, with TLS if there are certificates, limits their number and
-//! times out slow ones.
+//! The server behind HTTP listeners: the listener's protocol for requests to a router, which times out slow clients.
 //!
 //! Each connection costs memory, so each must make progress: the header, every piece of the body, and the client's
 //! reading of the answer have timeouts.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,21 +15,19 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
-use axum::serve::{Listener, ListenerExt};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::admission::{Admission, Admitted, Guest, Limits};
+use crate::admission::{Guest, Limits};
 use crate::figures::Counter;
-use crate::resp::Tls;
+use crate::listener::{self, Arrival, Counts, Failure, Listener, Protocol, Socket, Stream};
+use crate::tls::Tls;
 
 /// The limits on connections of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,115 +72,65 @@ pub struct Connections {
     pub shed: Counter,
 }
 
-/// The origin of a connection.
-pub trait Origin: fmt::Debug + Send {
-    /// The peer's address; `None` if it is certainly this machine.
-    fn address(&self) -> Option<IpAddr>;
-}
-
-impl Origin for SocketAddr {
-    fn address(&self) -> Option<IpAddr> {
-        Some(self.ip())
-    }
-}
-
-impl Origin for tokio::net::unix::SocketAddr {
-    fn address(&self) -> Option<IpAddr> {
-        None
-    }
-}
-
 /// The longest header of a request, in bytes, and the buffer for a body.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// A listener with `TCP_NODELAY`. An answer is several small writes; otherwise each waits for the acknowledgement of
-/// the one before, which the client delays by up to 40 ms.
-pub fn prompt(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
-    listener.tap_io(|stream| {
-        // Best effort: without it answers are correct but slow.
-        let _ = stream.set_nodelay(true);
-    })
-}
-
-/// Serves `router` on a listener until `stop` is ready. Then accepts no more connections, finishes open requests, and
-/// returns; requests that exceed [`Terms::stop_grace`] are cut off.
-pub async fn run<L>(
-    mut listener: L,
+/// Serves `router` on a TCP or Unix socket until `stop` is ready. Then accepts no more connections, finishes open
+/// requests, and returns; requests that exceed [`Terms::stop_grace`] are cut off.
+pub async fn run(
+    socket: impl Socket,
     router: Router,
     tls: Option<Arc<Tls>>,
     terms: Terms,
     counts: Arc<Connections>,
     stop: impl Future<Output = ()>,
-) where
-    L: Listener,
-    L::Addr: Origin,
-{
+) {
     let Terms { connections_max, per_address_max, .. } = terms;
-    let admission = Admission::new(Limits { connections_max, per_address_max });
-    let connections = TaskTracker::new();
-    let (stopping, cut) = (CancellationToken::new(), CancellationToken::new());
-    let accept = async {
-        loop {
-            let (stream, from) = listener.accept().await;
-            let cut = cut.child_token();
-            // Rejected without an answer, which costs nothing.
-            let Some(Admitted { guest, shed }) =
-                admission.admit(from.address(), cut.clone(), Instant::now())
-            else {
-                counts.rejected.add_one();
-                continue;
-            };
-            counts.shed.add(u64::from(shed));
-            counts.accepted.add_one();
-            counts.open.add_one();
-            let counts = Arc::clone(&counts);
-            let (router, tls) = (router.clone(), tls.clone());
-            let stopping = stopping.clone();
-            connections.spawn(async move {
-                let inner = TowerToHyperService::new(router);
-                let service = Known { inner, guest: Arc::new(guest) };
-                let served = async {
-                    let Some(tls) = tls else {
-                        return serve(stream, service, terms, &stopping).await;
-                    };
-                    let handshake = tls.acceptor().accept(stream);
-                    let stream = tokio::time::timeout(terms.read_timeout, handshake).await??;
-                    serve(stream, service, terms, &stopping).await
-                };
-                tokio::select! {
-                    () = cut.cancelled() => {}
-                    served = served => if let Err(error) = served {
-                        tracing::debug!("connection from {from:?} ended: {error}");
-                    }
-                }
-                counts.open.sub(1);
-            });
-        }
+    let limits = listener::Terms {
+        limits: Limits { connections_max, per_address_max },
+        handshake_timeout: terms.read_timeout,
+        stop_grace: terms.stop_grace,
     };
-    tokio::select! {
-        () = stop => {}
-        () = accept => {}
+    let http = Http { router, terms, counts, over: PhantomData };
+    Listener::new(http, tls, limits).run(socket, stop).await;
+}
+
+/// HTTP, over streams of one kind.
+struct Http<S> {
+    router: Router,
+    terms: Terms,
+    counts: Arc<Connections>,
+    over: PhantomData<fn(S)>,
+}
+
+impl<S: Stream> Protocol for Http<S> {
+    type Stream = S;
+    type Session = (Known, Terms, CancellationToken);
+
+    fn counts(&self) -> Counts<'_> {
+        let Connections { open, accepted, rejected, shed } = &*self.counts;
+        Counts { open, accepted, rejected, shed }
     }
-    drop(listener);
-    stopping.cancel();
-    connections.close();
-    if tokio::time::timeout(terms.stop_grace, connections.wait()).await.is_err() {
-        cut.cancel();
-        connections.wait().await;
+
+    fn begin(&self, _stream: &S, arrival: Arrival) -> Self::Session {
+        let inner = TowerToHyperService::new(self.router.clone());
+        (Known { inner, guest: Arc::new(arrival.guest) }, self.terms, arrival.stop)
+    }
+
+    async fn serve(
+        (service, terms, stop): Self::Session,
+        stream: impl Stream,
+    ) -> Result<(), Failure> {
+        serve(stream, service, terms, &stop).await
     }
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-async fn serve<S>(
-    stream: S,
+async fn serve(
+    stream: impl Stream,
     service: Known,
     terms: Terms,
     stopping: &CancellationToken,
-) -> Result<(), Failure>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) -> Result<(), Failure> {
     let guest = Arc::clone(&service.guest);
     let stream = TokioIo::new(Patient::new(stream, terms.write_timeout, guest));
     let mut http = http1::Builder::new();
@@ -367,6 +313,7 @@ mod tests {
     use tokio::sync::{Mutex, mpsc};
 
     use super::*;
+    use crate::admission::Admission;
 
     /// Once, a query whose rows took longer than a minute was cut off for a new connection.
     #[tokio::test]

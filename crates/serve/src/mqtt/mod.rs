@@ -31,10 +31,11 @@ use engine::series::Series;
 
 pub use self::payload::{Json, Payload};
 use self::session::{Ended, Session};
+use crate::Secret;
 use crate::figures::Counter;
 use crate::http::Wall;
 use crate::http::line::Precision;
-use crate::resp::{Secret, TlsClientFiles};
+use crate::tls::TlsClientFiles;
 
 /// The shortest and the longest pause between attempts to reach the broker.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));

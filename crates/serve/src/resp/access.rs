@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::secret::Secret;
 use super::settings::{DEFAULT_USER, User};
-use crate::May;
+use crate::{May, Secret};
 
 /// The password and the users of a listener.
 #[derive(Debug)]

@@ -7,11 +7,10 @@ use engine::keyspace::Watched;
 
 use super::peers::Peer;
 use super::reply::{Protocol, Reply};
-use super::secret::Secret;
 use super::service::Service;
 use super::settings::DEFAULT_USER;
 use super::wire::Request;
-use crate::May;
+use crate::{May, Secret};
 
 /// A connection as commands see it.
 pub(super) struct Client {

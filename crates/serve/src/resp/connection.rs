@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -22,6 +21,7 @@ use super::service::Service;
 use super::session::Session;
 use super::threads::Threads;
 use super::wire::{Decoder, ProtocolError, Request};
+use crate::listener::{CLOSING_GRACE, drain};
 
 /// The read buffer of every connection. Redis reads 16 KiB at a time.
 const READ_BYTES: usize = 16 * 1024;
@@ -34,8 +34,6 @@ const REQUESTS_AT_ONCE: usize = 1024;
 const REPLY_BYTES_AT_ONCE: usize = 256 * 1024;
 /// The capacity of the reply buffer that a connection keeps.
 const REPLY_BYTES_KEPT: usize = 16 * 1024;
-/// How long to read the rest of a refused client's input, and the timeout of a closing handshake.
-const CLOSING_GRACE: Duration = Duration::from_secs(5);
 
 /// A client, and the state that serves it.
 pub(super) struct Connection<S> {
@@ -246,16 +244,6 @@ fn ended(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
-/// Reads and discards what a refused client is still sending, for a limited time.
-pub(super) async fn drain(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
-    let mut rest = vec![0; READ_BYTES];
-    let read_all = async {
-        while stream.read(&mut rest).await? > 0 {}
-        Ok(())
-    };
-    tokio::time::timeout(CLOSING_GRACE, read_all).await.unwrap_or(Ok(()))
-}
-
 /// A connection's part of the bytes shared by all.
 struct Held {
     service: Arc<Service>,
@@ -282,6 +270,8 @@ impl Drop for Held {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bytes::Bytes;
     use engine::keyspace::Keyspace;
     use engine::kv::{Change, Count, Durability, KeyRange, KeyValue, Memory, Result, Scan};

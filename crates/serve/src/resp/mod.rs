@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! server -> connection -> wire (bytes to requests) -> session (request to reply) -> reply (to bytes)
-//! accept    socket, TLS   pure                        pure, in place                  -> connection
+//! begins    stream        pure                        pure, in place                  -> connection
 //! ```
 //!
 //! Each of these depends only on those before it: `wire`, `settings`, `reply`, `access`; `service`, the state that all
@@ -22,22 +22,18 @@ mod glob;
 mod info;
 mod peers;
 mod reply;
-mod secret;
 mod server;
 mod service;
 mod session;
 mod settings;
 mod stats;
 mod threads;
-mod tls;
 mod wire;
 
 pub use access::Access;
-pub use secret::Secret;
 pub use server::Server;
 pub use service::Service;
 pub use session::Session;
 pub use settings::{Settings, User};
 pub use stats::Stats;
-pub use tls::{Certificates, Tls, TlsClientFiles, TlsError, TlsFiles};
 pub use wire::{Decoder, Limits, ProtocolError, Request};

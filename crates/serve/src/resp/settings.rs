@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::secret::Secret;
-use crate::May;
+use crate::{May, Secret};
 
 /// A named client, as in `AUTH name password`.
 #[derive(Clone, Debug, Eq, PartialEq)]

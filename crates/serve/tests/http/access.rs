@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use serve::May;
 use serve::http::{Grant, Hosts, Settings, Token};
-use serve::resp::Secret;
+use serve::{May, Secret};
 
 use crate::endpoint::{Answer, Endpoint};
 

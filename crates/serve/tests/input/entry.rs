@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
-use serve::resp::{Decoder, Request, Secret, Service, Session, Settings};
+use serve::Secret;
+use serve::resp::{Decoder, Request, Service, Session, Settings};
 
 /// Small limits, so that short inputs reach them.
 const BULK_BYTES_MAX: usize = 2 << 10;

@@ -2,8 +2,8 @@
 
 use std::io::Read;
 
-use serve::May;
-use serve::resp::{Secret, Settings, User};
+use serve::resp::{Settings, User};
+use serve::{May, Secret};
 
 use crate::endpoint::{Client, Endpoint};
 

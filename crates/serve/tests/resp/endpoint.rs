@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 
 use engine::keyspace::Keyspace;
 use engine::kv::{KeyValue, Memory};
-use serve::resp::{Server, Service, Settings, Tls};
+use serve::resp::{Server, Service, Settings};
+use serve::tls::Tls;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 

@@ -15,7 +15,8 @@ use engine::keyspace::Keyspace;
 use engine::kv::{self, Change, Count, Durability, KeyRange, KeyValue, Memory, Scan};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use serve::resp::{Secret, Settings};
+use serve::Secret;
+use serve::resp::Settings;
 
 use crate::endpoint::{Client, Endpoint};
 

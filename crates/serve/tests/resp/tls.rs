@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use engine::kv::Memory;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use serve::resp::{Settings, Tls, TlsFiles};
+use serve::resp::Settings;
+use serve::tls::{Tls, TlsFiles};
 use tempfile::TempDir;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;

@@ -1,14 +1,14 @@
 //! The services of the stores: each starts once its store is open, and refuses its clients before.
 
-use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serve::admin::Late;
 use serve::mqtt::{self, Subscriber};
-use serve::resp::{Server, Service, Tls};
-use serve::{http, resp};
+use serve::resp::{Server, Service};
+use serve::tls::Tls;
+use serve::{http, listener, resp};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -18,8 +18,6 @@ use crate::program::Program;
 
 /// The time between two attempts to open a store.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
-/// The pause when the system has no descriptor left for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Ends, without a message, when the program is to stop.
 pub(super) type Stopped = watch::Receiver<()>;
@@ -120,9 +118,9 @@ impl Points {
         drop(program);
         let Some(PointServices { http: service, subscriber }) = services else { return Ok(()) };
         let (terms, counts) = (self.endpoint.terms, Arc::clone(&service.stats.connections));
-        let (router, listener) = (http::router(service), http::server::prompt(self.listener));
+        let router = http::router(service);
         let until = stopping(stopped.clone());
-        let serving = http::server::run(listener, router, self.tls, terms, counts, until);
+        let serving = http::server::run(self.listener, router, self.tls, terms, counts, until);
         let subscribed = async {
             if let Some(subscriber) = subscriber {
                 subscriber.run(stopping(stopped)).await;
@@ -136,7 +134,7 @@ impl Points {
 /// Tries again and again to `open` a store, and refuses its clients meanwhile. Says whether it is open: otherwise the
 /// program stopped before.
 async fn opened(
-    listener: &TcpListener,
+    socket: &TcpListener,
     stopped: &Stopped,
     open: impl Fn() -> bool + Clone + Send + 'static,
 ) -> bool {
@@ -144,20 +142,11 @@ async fn opened(
         tokio::select! {
             () = stopping(stopped.clone()) => return false,
             () = sleep(RETRY_EVERY) => {}
-            never = refuse(listener) => match never {},
+            never = listener::refuse(socket) => match never {},
         }
         // A panic was reported, and is a failed attempt.
         if spawn_blocking(open.clone()).await.unwrap_or(false) {
             return true;
-        }
-    }
-}
-
-/// Closes each connection at once, so that clients do not wait for an answer.
-async fn refuse(listener: &TcpListener) -> Infallible {
-    loop {
-        if listener.accept().await.is_err() {
-            sleep(ACCEPT_PAUSE).await;
         }
     }
 }

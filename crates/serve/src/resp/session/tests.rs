@@ -10,8 +10,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Secret;
 use crate::figures::{self, Figures};
-use crate::resp::{Decoder, Secret, Settings};
+use crate::resp::{Decoder, Settings};
 
 struct Still;
 
