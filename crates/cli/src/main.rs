@@ -4,6 +4,7 @@ mod command;
 mod descriptors;
 #[cfg(test)]
 mod guide;
+mod members;
 mod program;
 mod settings;
 mod wiring;

@@ -17,7 +17,7 @@ use ::pool::scrubber::ScrubFigures;
 use anyhow::Context;
 use engine::keyspace::Keyspace;
 use parking_lot::Mutex;
-use plimsoll::volumes::{Device, Pool};
+use plimsoll::volumes::Device;
 use policy::estimate::Finding;
 use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
@@ -70,7 +70,7 @@ impl Program {
         points_tls: Option<Arc<Tls>>,
     ) -> Self {
         let started = clock.now();
-        let drains = Drains::resume(stores.pool.as_deref().map(Pool::spread), &clock);
+        let drains = Drains::resume(stores.pool.as_deref(), &clock);
         let (settings, changing) = (Mutex::new(settings), Mutex::default());
         let (probes, access) = (Probes::default(), Access::default());
         Self {
@@ -229,7 +229,13 @@ impl Figures for Program {
             Some(figures::Space { total: space.total, free: space.free })
         };
         let stores = pool.map(|pool| pool.tenants()).unwrap_or_default();
+        let places = pool.map(|pool| pool.devices().places()).unwrap_or_default();
+        let below = |name: &str| {
+            let way = places.iter().find(|(_, device)| device.name() == name);
+            way.map(|(way, _)| way.join("/")).unwrap_or_default()
+        };
         let figures = self.stores.here().into_iter().map(|device| figures::Volume {
+            below: below(device.name()),
             stores: store_loads(&device, &stores),
             spare: spare(device.name()),
             weight: weight(device.name()),
@@ -431,6 +437,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
     let classes = Class::ALL.into_iter().zip(&meter.classes).zip(&meter.answers);
     figures::Volume {
         name: device.name().into(),
+        below: String::new(),
         contract: meter.contract.name.clone(),
         paid_iops: meter.contract.paid_iops(),
         paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),

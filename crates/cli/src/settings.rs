@@ -111,7 +111,9 @@ impl Settings {
         let volumes = root.each("volume", volume::KEYS, Volume::read);
         let has_kv = root.get("kv").is_some();
         let pools = match root.get("pool").is_some() || has_kv {
-            true => root.each("pool", pool::KEYS, |section| Pool::read(section, &volume_names)),
+            true => root.each("pool", pool::KEYS, |section| {
+                Pool::read(section, &volume_names, &pool_names)
+            }),
             false => Vec::new(),
         };
         let kv = root.optional_section("kv", kv::KEYS);
@@ -135,7 +137,7 @@ impl Settings {
         let admin = root.optional_section("admin", admin::KEYS);
         let admin = admin.map(|section| Admin::read(&section));
         volume::check_apart(root, &volumes);
-        pool::check_apart(root, &pools);
+        pool::check_trees(root, &pools, &volume_names);
         let on_pool = kv.iter().flatten().map(|kv| &kv.pool).next();
         let (on_pool, own) = match series.iter().flatten().map(|series| &series.on).next() {
             Some(On::Pool(name)) => (on_pool.or(Some(name)), 0),
@@ -143,7 +145,7 @@ impl Settings {
             None => (on_pool, 0),
         };
         let pool = pools.iter().find(|pool| Some(&pool.name) == on_pool);
-        let in_use = own + pool.map_or(0, |pool| pool.volumes.len());
+        let in_use = own + pool.map_or(0, |pool| pool.leaves(&pools).len());
         let instance = root.optional_section("instance", instance::KEYS);
         let instance = instance.map(|section| Instance::read(&section, in_use.max(1) as u64));
         let series = match series {
@@ -162,15 +164,14 @@ impl Settings {
         Some(Self { volumes, instance, pools, kv, series, mqtt, admin })
     }
 
-    /// Adds a volume, also to the pool in use.
-    pub(crate) fn add_volume(&mut self, volume: Volume) {
+    /// Adds a volume, also to the pool called `to`.
+    pub(crate) fn add_volume(&mut self, volume: Volume, to: &str) {
         let name = volume.name.clone();
         self.remove_volume(&name);
         // In the order in which a file is read.
         let at = self.volumes.partition_point(|other| other.name < name);
         self.volumes.insert(at, volume);
-        let used = self.pool().map(|pool| pool.name.clone());
-        if let Some(pool) = self.pools.iter_mut().find(|pool| Some(&pool.name) == used.as_ref()) {
+        if let Some(pool) = self.pools.iter_mut().find(|pool| pool.name == to) {
             pool.volumes.push(name);
         }
     }
@@ -193,14 +194,32 @@ impl Settings {
         self.pools.iter().find(|pool| pool.name == *name)
     }
 
-    /// The volumes that stores use: those of the pool, then the others.
+    /// The pool that has this member, among those in use.
+    pub(crate) fn pool_with(&self, member: &str) -> Option<&Pool> {
+        self.pools_in_use().into_iter().find(|pool| pool.volumes.iter().any(|name| name == member))
+    }
+
+    /// The pool that the stores are on, and those below it.
+    pub(crate) fn pools_in_use(&self) -> Vec<&Pool> {
+        let mut found: Vec<_> = self.pool().into_iter().collect();
+        let mut at = 0;
+        while let Some(pool) = found.get(at).copied() {
+            let below = |name: &String| self.pools.iter().find(|pool| pool.name == *name);
+            found.extend(pool.volumes.iter().filter_map(below));
+            at += 1;
+        }
+        found
+    }
+
+    /// The volumes that stores use: those below the pool, then the others.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = &Volume> {
         let own = match &self.series {
             Some((Series { on: On::Volumes(names), .. }, _)) => &names[..],
             _ => &[],
         };
-        let names = self.pool().into_iter().flat_map(|pool| &pool.volumes).chain(own);
-        names.filter_map(|name| self.volumes.iter().find(|volume| volume.name == *name))
+        let below = self.pool().map(|pool| pool.leaves(&self.pools)).unwrap_or_default();
+        let names = below.into_iter().chain(own.iter().map(String::as_str));
+        names.filter_map(|name| self.volumes.iter().find(|volume| volume.name == name))
     }
 
     /// The dotted keys whose values differ from `other`'s.

@@ -12,9 +12,10 @@ use volume::Clock;
 
 use crate::settings::{self, On, Overlap, Placement, Settings};
 
-/// The volumes of the pool in use.
+/// The volumes of the pool in use, and of the pools below it.
 pub(crate) fn volumes(settings: &Settings) -> Vec<Volume> {
-    of(settings, |name| settings.pool().is_some_and(|pool| pool.volumes.contains(name)))
+    let below = settings.pool().map(|pool| pool.leaves(&settings.pools)).unwrap_or_default();
+    of(settings, |name| below.contains(&&**name))
 }
 
 /// The volumes that are used and have such names.
@@ -49,9 +50,13 @@ fn device(settings: &settings::Volume) -> Volume {
     if settings.simulate { volume.simulated() } else { volume }
 }
 
-/// Opens the volumes of the pool.
-pub(crate) fn devices(settings: &Settings, clock: &Clock) -> plimsoll::Result<Devices> {
-    Devices::open(&volumes(settings), clock)
+/// Opens the volumes that are members of a pool themselves.
+pub(crate) fn devices(
+    settings: &Settings,
+    pool: &settings::Pool,
+    clock: &Clock,
+) -> plimsoll::Result<Devices> {
+    Devices::open(&of(settings, |name| pool.volumes.contains(name)), clock)
 }
 
 /// The options to open the pool.
@@ -64,14 +69,19 @@ pub(crate) fn opening(settings: &Settings, pool: &settings::Pool) -> Opening {
         Placement::LeastOverlap(Overlap::Count) => Opening::new(LeastOverlap::default()),
         Placement::LeastOverlap(Overlap::Heat) => Opening::new(LeastOverlap::default().by_heat()),
     };
-    let meta = settings.kv.as_ref().map(|kv| kv.meta.clone());
+    // They are members of the pool that the store is on.
+    let meta = settings.kv.as_ref().filter(|kv| kv.pool == pool.name).map(|kv| kv.meta.clone());
     opening.meta(meta.unwrap_or_default()).copies(pool.copies)
 }
 
-/// A builder of the pool.
+/// A builder of the pool, with the pools below it.
 pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) -> PoolBuilder {
-    Pool::builder()
-        .volumes(volumes(settings))
+    let below = settings.pools.iter().filter(|below| pool.volumes.contains(&below.name));
+    let builder = below.fold(Pool::builder(), |builder, below| {
+        builder.pool(&below.name, self::pool(settings, below, clock))
+    });
+    builder
+        .volumes(of(settings, |name| pool.volumes.contains(name)))
         .opening(opening(settings, pool))
         .migrate(pool.migration.policy, pool.migration.terms)
         .scrub_every(pool.scrub_every)

@@ -4,8 +4,8 @@
 //! Volume (what to open) ── Devices::open ──> Device: gate -> [simulate] -> deadline -> reserve -> directory
 //! ```
 //!
-//! A [`Volume`] is a recipe and opens nothing. [`Devices`] are open volumes; a [`Pool`] is open devices as one, for the
-//! stores on it.
+//! A [`Volume`] is a recipe and opens nothing. [`Devices`] are open volumes; a [`Pool`] is open devices and other pools as
+//! one, for the stores on it. The devices of a tree of pools are found from its root: [`Devices::here`].
 
 mod hint_file;
 mod learned;
@@ -408,14 +408,17 @@ impl Device {
     }
 }
 
-/// The open volumes of a pool, and those that cannot be used. Clones are handles to the same list, which changes
-/// while the pool is open.
+/// The open volumes of a pool, those of the pools that are its members, and those that cannot be used. Clones are handles
+/// to the same list, which changes while the pool is open.
 #[derive(Clone)]
 pub struct Devices(Arc<RwLock<List>>);
 
 #[derive(Default)]
 struct List {
+    /// Those that are members themselves.
     here: Vec<Arc<Device>>,
+    /// The members that are pools, by name.
+    pools: Vec<(String, Devices)>,
     away: Vec<Away>,
     /// How often `here` has changed.
     changes: u64,
@@ -442,7 +445,22 @@ impl Devices {
     /// # Errors
     /// `Volume`: another process has one of them, or it cannot be used. `AllAway`: none is available.
     pub fn open(volumes: &[Volume], clock: &Clock) -> Result<Self> {
-        let mut list = List::default();
+        let opened = Self::open_below(volumes, Vec::new(), Vec::new(), clock)?;
+        if opened.here().is_empty() && !volumes.is_empty() {
+            return Err(Error::AllAway(opened.away().iter().map(Away::to_string).collect()));
+        }
+        Ok(opened)
+    }
+
+    /// The same for a pool that also has these open pools as members, and these that could not be opened; all volumes may
+    /// be away.
+    pub(crate) fn open_below(
+        volumes: &[Volume],
+        pools: Vec<(String, Self)>,
+        away: Vec<Away>,
+        clock: &Clock,
+    ) -> Result<Self> {
+        let mut list = List { pools, away, ..List::default() };
         for volume in volumes {
             let name = &volume.name;
             match volume.open(clock) {
@@ -453,34 +471,64 @@ impl Devices {
                 Err(source) => return Err(Error::Volume { name: name.clone(), source }),
             }
         }
-        if list.here.is_empty() {
-            return Err(Error::AllAway(list.away.iter().map(Away::to_string).collect()));
-        }
         Ok(Self(Arc::new(RwLock::new(list))))
     }
 
-    /// The available ones. A returned handle keeps its volume open, even when the volume leaves the pool.
+    /// The available ones, also below members that are pools. A returned handle keeps its volume open, even when the volume
+    /// leaves the pool.
     #[must_use]
     pub fn here(&self) -> Vec<Arc<Device>> {
+        let list = self.0.read();
+        let below = list.pools.iter().flat_map(|(_, devices)| devices.here());
+        list.here.iter().cloned().chain(below).collect()
+    }
+
+    /// The available ones that are members themselves.
+    pub(crate) fn own(&self) -> Vec<Arc<Device>> {
         self.0.read().here.clone()
     }
 
-    /// The available volume of this name.
+    /// The available volumes below the member of this name: the volume itself, or all below a pool.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<Arc<Device>> {
+    pub fn below(&self, member: &str) -> Vec<Arc<Device>> {
         let list = self.0.read();
-        list.here.iter().find(|device| device.name() == name).cloned()
+        let own = list.here.iter().filter(|device| device.name() == member).cloned();
+        let pools = list.pools.iter().filter(|(name, _)| name == member);
+        own.chain(pools.flat_map(|(_, devices)| devices.here())).collect()
     }
 
-    /// The unavailable ones.
+    /// The available volume of this name, also below members that are pools.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<Device>> {
+        self.here().into_iter().find(|device| device.name() == name)
+    }
+
+    /// The names of the pools on the way to each volume that is available, outermost first.
+    #[must_use]
+    pub fn places(&self) -> Vec<(Vec<String>, Arc<Device>)> {
+        let list = self.0.read();
+        let own = list.here.iter().map(|device| (Vec::new(), Arc::clone(device)));
+        let below = list.pools.iter().flat_map(|(name, devices)| {
+            devices.places().into_iter().map(|(mut way, device)| {
+                way.insert(0, name.clone());
+                (way, device)
+            })
+        });
+        own.chain(below).collect()
+    }
+
+    /// The unavailable ones, also below members that are pools.
     #[must_use]
     pub fn away(&self) -> Vec<Away> {
-        self.0.read().away.clone()
+        let list = self.0.read();
+        let below = list.pools.iter().flat_map(|(_, devices)| devices.away());
+        list.away.iter().cloned().chain(below).collect()
     }
 
     /// A number that changes whenever volumes are added or removed.
     pub(crate) fn changes(&self) -> u64 {
-        self.0.read().changes
+        let list = self.0.read();
+        list.changes + list.pools.iter().map(|(_, devices)| devices.changes()).sum::<u64>()
     }
 
     /// Opens another volume, and adds it to `pool`.
@@ -508,24 +556,26 @@ impl Devices {
         }
     }
 
-    /// The available volumes as members of a pool.
+    /// The available volumes as members of a pool, without pools that are.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.0.read().here.iter().map(|device| device.member()).collect()
     }
 
-    /// Opens the pool on them, without those whose header cannot be read now or is damaged, which are away from then on;
+    /// Opens the pool on those that are members themselves and on the pools `below`, without those whose header cannot be read now or is damaged, which are away from then on;
     /// creates it if all of them are available and blank. Blocks for as long as a recovery takes.
     ///
     /// # Errors
     /// As [`Spread::open`].
-    pub fn open_pool(&self, opening: Opening) -> Result<Spread> {
-        let pool = self.open_as(if self.0.read().away.is_empty() {
+    pub fn open_pool(&self, below: Vec<Member>, opening: Opening) -> Result<Spread> {
+        let is_away = !self.0.read().away.is_empty();
+        let opening = if is_away {
+            opening.allow_away()
+        } else {
             let id = u128::from(any_number()) << 64 | u128::from(any_number());
             opening.allow_failing().create_if_missing(PoolId(id))
-        } else {
-            opening.allow_away()
-        })?;
+        };
+        let pool = self.open_as(below, opening)?;
         for LeftOut { label, why } in pool.left_out() {
             self.leave_out(label, why.to_string());
         }
@@ -537,24 +587,29 @@ impl Devices {
         let mut list = self.0.write();
         if let Some(at) = list.here.iter().position(|device| device.name() == name) {
             list.here.remove(at).gate.close();
-            list.away.push(Away { name: name.to_owned(), why });
-            list.changes += 1;
+        } else if let Some(at) = list.pools.iter().position(|(pool, _)| pool == name) {
+            list.pools.remove(at);
+        } else {
+            return;
         }
+        list.away.push(Away { name: name.to_owned(), why });
+        list.changes += 1;
     }
 
-    /// Opens the pool on them despite losses: see [`Opening::salvage`].
+    /// The same despite losses: see [`Opening::salvage`].
     ///
     /// # Errors
     /// As [`Spread::open`].
-    pub fn salvage_pool(&self, opening: Opening) -> Result<Spread> {
-        self.open_as(opening.allow_away().salvage())
+    pub fn salvage_pool(&self, below: Vec<Member>, opening: Opening) -> Result<Spread> {
+        self.open_as(below, opening.allow_away().salvage())
     }
 
-    fn open_as(&self, opening: Opening) -> Result<Spread> {
-        block_on(Spread::open(self.members(), opening)).map_err(Error::Pool)
+    fn open_as(&self, below: Vec<Member>, opening: Opening) -> Result<Spread> {
+        let members = self.members().into_iter().chain(below).collect();
+        block_on(Spread::open(members, opening)).map_err(Error::Pool)
     }
 
-    /// Closes all gates.
+    /// Closes the gates of those that are members themselves.
     pub fn close(&self) {
         for device in &self.0.read().here {
             device.keep_learned();

@@ -233,6 +233,8 @@ impl From<engine::log::Figures> for Log {
 pub struct Volume {
     /// Its name in the settings.
     pub name: String,
+    /// The pools between it and that of the stores, outermost first, with slashes between them; mostly empty.
+    pub below: String,
     /// The name of its contract.
     pub contract: String,
     /// The paid operations per second; `None` if unlimited.

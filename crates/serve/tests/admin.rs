@@ -25,6 +25,7 @@ struct Program {
 
 fn volume(name: &str, state: State) -> volumes::Volume {
     volumes::Volume {
+        pool: "main".into(),
         name: name.into(),
         state,
         contract: Some("gp3, 3000 IOPS".into()),
@@ -89,6 +90,7 @@ impl Figures for Program {
             denied: 0,
         };
         let real = figures::Volume {
+            below: String::new(),
             name: "a".into(),
             contract: "gp3".into(),
             paid_iops: Some(3000),

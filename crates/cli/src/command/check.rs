@@ -9,7 +9,6 @@ mod served;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::pool::spread::Spread;
 use anyhow::Context;
 use plimsoll::volumes::Devices;
 use policy::units::Bytes;
@@ -17,6 +16,7 @@ use serde::Serialize;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind, Volume};
 
+use crate::members::Members;
 use crate::program::certificates;
 use crate::settings::{self, Settings};
 use crate::wiring;
@@ -171,7 +171,7 @@ fn is_held(error: &anyhow::Error) -> bool {
     matches!(volume, Some(plimsoll::Error::Volume { source, .. }) if source.kind() == ErrorKind::Fenced)
 }
 
-/// Checks the store's pool; returns whether all is well.
+/// Checks a pool, after the pools below it; returns whether all is well.
 fn check_pool(
     args: &Args,
     settings: &Settings,
@@ -179,16 +179,20 @@ fn check_pool(
     document: &mut Document,
 ) -> anyhow::Result<bool> {
     let say = |line: String| args.say(line);
-    let devices = wiring::devices(settings, &Clock::real())?;
-    document.volumes = volumes(&devices, &say)?;
-    let mut good = devices.away().is_empty();
+    let mut good = true;
+    for below in settings.pools.iter().filter(|below| of.volumes.contains(&below.name)) {
+        good &= check_pool(args, settings, below, document)?;
+    }
+    let members = Members::open(settings, of, &Clock::real())?;
+    document.volumes.extend(volumes(members.devices(), &say)?);
+    good &= members.devices().away().is_empty();
     let pool = &of.name;
     if args.repair {
-        let opened = devices.salvage_pool(wiring::opening(settings, of))?;
+        let opened = members.salvage_pool(wiring::opening(settings, of))?;
         block_on(opened.close())?;
         say(format!("pool {pool}: opens again, with the volumes that are here"));
     }
-    match block_on(Spread::inspect(&devices.members())) {
+    match members.inspect() {
         Ok(report) => {
             let found = pool::Found::of(&report);
             good &= found.tell(&format!("pool {pool}"), pool::BY_REPAIR, &say);
@@ -201,7 +205,7 @@ fn check_pool(
         Err(error) => return Err(error).with_context(|| format!("pool {pool}")),
     }
     if args.scrub {
-        let (report, mended) = pool::scrub(&devices, wiring::opening(settings, of), args.repair)?;
+        let (report, mended) = pool::scrub(&members, wiring::opening(settings, of), args.repair)?;
         let found = pool::Found::of(&report);
         good &= found.tell("scrub", pool::BY_REPAIR, &say);
         document.scrub = Some(found);
@@ -209,6 +213,7 @@ fn check_pool(
             say(format!("scrub: {dropped} bad copies dropped, {made} copies made"));
         }
     }
+    members.close()?;
     Ok(good)
 }
 

@@ -14,7 +14,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::admin::{Endpoint, Where};
-use crate::settings::Edit;
+use crate::settings::{Edit, Settings};
 
 /// The polling interval of a drain.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -50,6 +50,7 @@ pub(crate) struct ListArgs {
 #[command(after_help = "Examples:
   plimsoll volume add s6 --path /mnt/ebs-6 --contract gp3 -c plimsoll.toml --write
   plimsoll volume add s6 --path /mnt/ebs-6 --contract gp3 --set iops=6000
+  plimsoll volume add s6 --path /mnt/ebs-6 --contract gp3 --pool left    # a pool below that of the stores
   plimsoll volume add s6                 # its section is in the settings file already")]
 pub(crate) struct AddArgs {
     /// The name of the new volume, in settings and metrics
@@ -65,6 +66,10 @@ pub(crate) struct AddArgs {
     /// What was bought: a name from contracts/, or the path of a .toml file
     #[arg(long, requires = "path")]
     contract: Option<String>,
+
+    /// The pool that it joins; that of the stores if none is named
+    #[arg(long)]
+    pool: Option<String>,
 
     /// Another key of the volume's section, such as iops=6000 or simulate=true; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "path")]
@@ -141,13 +146,15 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
 }
 
 fn add(args: &AddArgs) -> anyhow::Result<()> {
-    let new = New { name: args.name.clone(), settings: section(args)? };
+    let new = New { name: args.name.clone(), settings: section(args)?, pool: args.pool.clone() };
     let changed: Changed = args.at.endpoint()?.post("/volumes", Some(&new))?;
     tell(&changed);
     if changed.settings.is_empty() {
         return Ok(());
     }
-    keep(args.write, &args.at, &changed, |edit, pool| {
+    let pool =
+        |settings: &Settings| args.pool.clone().or_else(|| Some(settings.pool()?.name.clone()));
+    keep(args.write, &args.at, &changed, pool, |edit, pool| {
         if !new.settings.is_empty() && !edit.has_volume(&new.name) {
             edit.add_volume(&new.name, &new.settings).map_err(anyhow::Error::msg)?;
         }
@@ -198,7 +205,8 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let path = format!("/volumes/{}{}", part(name)?, if args.lost { "/lost" } else { "" });
     let changed: Changed = args.at.endpoint()?.delete(&path)?;
     tell(&changed);
-    keep(args.write, &args.at, &changed, |edit, pool| {
+    let pool = |settings: &Settings| Some(settings.pool_with(name)?.name.clone());
+    keep(args.write, &args.at, &changed, pool, |edit, pool| {
         edit.remove_volume(pool, name);
         Ok(())
     })
@@ -219,6 +227,7 @@ fn keep(
     write: bool,
     at: &Where,
     changed: &Changed,
+    pool: impl FnOnce(&Settings) -> Option<String>,
     change: impl FnOnce(&mut Edit, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let by_hand =
@@ -229,7 +238,7 @@ fn keep(
     };
     let written = (|| {
         let mut edit = Edit::read(file)?;
-        let pool = edit.settings()?.pool().context("the file has no pool")?.name.clone();
+        let pool = pool(&edit.settings()?).context("the file has no such pool")?;
         change(&mut edit, &pool)?;
         edit.settings()?;
         Ok(edit.write()?)
@@ -289,16 +298,9 @@ fn part(name: &str) -> anyhow::Result<&str> {
 fn table(list: &List) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header([
-        "volume",
-        "state",
-        "contract",
-        "free",
-        "size",
-        "objects",
-        "held",
-        "only here",
-    ]);
+    let is_tree = list.volumes.iter().any(|volume| volume.pool != list.pool);
+    let header = ["volume", "state", "contract", "free", "size", "objects", "held", "only here"];
+    table.set_header(header.into_iter().chain(is_tree.then_some("pool")));
     let bytes = |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| Bytes(bytes).to_string());
     for volume in &list.volumes {
         let state = match &volume.drain {
@@ -307,7 +309,7 @@ fn table(list: &List) -> String {
             }
             None => volume.state.word().into(),
         };
-        table.add_row([
+        let row = [
             volume.name.clone(),
             state,
             volume.contract.clone().unwrap_or_else(|| "-".into()),
@@ -316,7 +318,8 @@ fn table(list: &List) -> String {
             volume.objects.to_string(),
             Bytes(volume.bytes).to_string(),
             volume.only_here.to_string(),
-        ]);
+        ];
+        table.add_row(row.into_iter().chain(is_tree.then(|| volume.pool.clone())));
     }
     for at in 3..8 {
         if let Some(column) = table.column_mut(at) {
@@ -415,6 +418,7 @@ mod tests {
     fn a_list_shows_state_room_and_what_is_wrong() {
         let volume = |name: &str, state, drain, problem: Option<&str>| Volume {
             name: name.into(),
+            pool: "main".into(),
             state,
             contract: (state != State::Away).then(|| "gp3, 3000 IOPS, 125 MiB/s".into()),
             size_bytes: (state != State::Away).then_some(60 << 30),

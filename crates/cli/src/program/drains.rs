@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use plimsoll::volumes::Pool;
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use pool::Spread;
@@ -27,7 +28,8 @@ const TRIES: u32 = 20;
 /// The drains under way. They stop when this is dropped, and resume at the next start.
 pub(super) struct Drains {
     clock: Clock,
-    running: Mutex<BTreeMap<VolumeId, Running>>,
+    /// By the names of the volumes.
+    running: Mutex<BTreeMap<String, Running>>,
 }
 
 struct Running {
@@ -39,26 +41,30 @@ struct Running {
 
 impl Drains {
     /// Resumes drains that began before the program started.
-    pub(super) fn resume(pool: Option<&Spread>, clock: &Clock) -> Self {
+    pub(super) fn resume(pool: Option<&Pool>, clock: &Clock) -> Self {
         let drains = Self { clock: clock.clone(), running: Mutex::default() };
-        let Some(pool) = pool else { return drains };
-        let volumes = pool.volumes().into_iter();
-        for volume in volumes.filter(|volume| volume.state == VolumeState::Draining) {
-            tracing::info!("volume {}: its drain continues", volume.label);
-            drains.start(pool, volume.id);
-        }
+        pool.into_iter().for_each(|pool| drains.resume_in(pool));
         drains
     }
 
+    fn resume_in(&self, pool: &Pool) {
+        let volumes = pool.volumes().into_iter();
+        for volume in volumes.filter(|volume| volume.state == VolumeState::Draining) {
+            tracing::info!("volume {}: its drain continues", volume.label);
+            self.start(pool, &volume.label, volume.id);
+        }
+        pool.below().iter().for_each(|(_, pool)| self.resume_in(pool));
+    }
+
     /// The progress of a drain, if one was started.
-    pub(super) fn progress(&self, volume: VolumeId) -> Option<Drain> {
-        Some(self.running.lock().get(&volume)?.progress.lock().clone())
+    pub(super) fn progress(&self, volume: &str) -> Option<Drain> {
+        Some(self.running.lock().get(volume)?.progress.lock().clone())
     }
 
     /// Starts a drain, unless it is under way.
-    pub(super) fn start(&self, pool: &Spread, volume: VolumeId) {
+    pub(super) fn start(&self, pool: &Spread, name: &str, volume: VolumeId) {
         let mut running = self.running.lock();
-        if let Some(before) = running.get(&volume) {
+        if let Some(before) = running.get(name) {
             let progress = before.progress.lock();
             if !progress.done && progress.stopped.is_none() {
                 return;
@@ -77,12 +83,12 @@ impl Drains {
         let thread = std::thread::Builder::new().name("drain".into()).spawn(|| block_on(work));
         let thread = thread.expect("the system has room for one more thread");
         let new = Running { progress, stop: Some(stop), thread: Some(thread) };
-        running.insert(volume, new);
+        running.insert(name.to_owned(), new);
     }
 
     /// Stops a drain where it is, and forgets it.
-    pub(super) fn stop(&self, volume: VolumeId) {
-        drop(self.running.lock().remove(&volume));
+    pub(super) fn stop(&self, volume: &str) {
+        drop(self.running.lock().remove(volume));
     }
 }
 

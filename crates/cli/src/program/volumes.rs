@@ -6,7 +6,7 @@ use plimsoll::volumes::Pool;
 use policy::contract::Contract;
 use policy::placement::VolumeId;
 use pool::Spread;
-use pool::spread::VolumeState;
+use pool::spread::{Redundancy, VolumeState};
 use serve::admin::Error;
 use serve::admin::volumes::{self, Changed, List, New, State};
 use volume::ErrorKind;
@@ -19,13 +19,34 @@ use crate::wiring;
 impl Program {
     pub(super) fn list_volumes(&self) -> List {
         let Some(pool) = self.stores.pool.as_deref() else { return List::default() };
+        let name = self.pool_name();
+        let (mut volumes, redundancy) = self.members_of(&name, pool);
+        let mut below: Vec<_> = pool.below().iter().collect();
+        while let Some((name, pool)) = below.pop() {
+            volumes.extend(self.members_of(name, pool).0);
+            below.extend(pool.below());
+        }
+        List {
+            pool: name,
+            volumes,
+            copies: redundancy.target as u64,
+            short_objects: redundancy.short,
+            short_bytes: redundancy.short_bytes,
+            unreadable_objects: redundancy.unreadable,
+        }
+    }
+
+    /// The members of one pool, and how many copies its objects have.
+    fn members_of(&self, name: &str, pool: &Pool) -> (Vec<volumes::Volume>, Redundancy) {
         let (held, only) = (pool.held(), only_here(pool));
         let settings = self.settings.lock().clone();
         let mut gone = BTreeSet::new();
         let spaces = self.spaces();
         let volumes = pool.volumes().into_iter().map(|stat| {
             let device = pool.devices().get(&stat.label);
+            let below = pool.below().iter().find(|(name, _)| *name == stat.label);
             let (space, mut problem) = match spaces.get(&stat.label).cloned() {
+                None if below.is_some() => (block_on(pool.space_of(stat.id)).ok(), None),
                 Some(Ok(space)) => (Some(space), None),
                 Some(Err(why)) => {
                     gone.insert(stat.id);
@@ -46,34 +67,34 @@ impl Program {
             let bought = settings.volumes.iter().find(|volume| volume.name == stat.label);
             volumes::Volume {
                 state,
-                contract: device.and(bought).map(settings::Volume::terms),
+                contract: match below {
+                    Some((_, below)) => {
+                        Some(format!("a pool of {}", below.spread().volumes().len()))
+                    }
+                    None => device.and(bought).map(settings::Volume::terms),
+                },
+                pool: name.to_owned(),
                 size_bytes: space.map(|space| space.total),
                 free_bytes: space.map(|space| space.free),
                 objects: held.objects,
                 bytes: held.bytes,
                 only_here: only.get(&stat.id).copied().unwrap_or(0),
-                drain: self.drains.progress(stat.id),
+                drain: self.drains.progress(&stat.label),
                 name: stat.label,
                 problem,
             }
         });
         let volumes = volumes.collect();
-        let redundancy = pool.redundancy(&gone);
-        List {
-            pool: self.pool_name(),
-            volumes,
-            copies: redundancy.target as u64,
-            short_objects: redundancy.short,
-            short_bytes: redundancy.short_bytes,
-            unreadable_objects: redundancy.unreadable,
-        }
+        (volumes, pool.redundancy(&gone))
     }
 
     pub(super) fn join(&self, new: &New) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
         let (name, file) = (&new.name, self.file.display());
-        let (open, pool) = (self.pool()?, self.pool_name());
-        if open.volume_id(name).is_some() {
+        let root = self.pool()?;
+        let pool = new.pool.clone().unwrap_or_else(|| self.pool_name());
+        let open = self.pool_called(&pool)?;
+        if root.with_member(name).is_some() {
             let told =
                 format!("volume {name}: pool {pool} has one of that name: choose another name");
             return Err(Error::Conflict(told));
@@ -102,7 +123,7 @@ impl Program {
         let volume = volume.expect("it was added").clone();
 
         let mut next = self.settings.lock().clone();
-        next.add_volume(volume.clone());
+        next.add_volume(volume.clone(), &pool);
         let recipe = wiring::volumes(&next).into_iter().find(|volume| volume.name() == name);
         let recipe = recipe.expect("it is of the pool by now");
         open.add_volume(&recipe).map_err(|error| store_error(&error))?;
@@ -115,31 +136,34 @@ impl Program {
 
     pub(super) fn drain(&self, name: &str) -> Result<volumes::Volume, Error> {
         let _one_at_a_time = self.changing.lock();
-        let id = self.member(name)?;
+        let (pool, id) = self.member(name)?;
         if self.keeps_logs(name) {
             return Err(Error::Conflict(keeps_logs(name)));
         }
-        let pool = self.pool()?;
         block_on(pool.set_draining(id, true)).map_err(|error| volume_error(&error))?;
-        self.drains.start(pool, id);
+        self.drains.start(pool, name, id);
         Ok(self.one(name))
     }
 
     pub(super) fn keep(&self, name: &str) -> Result<volumes::Volume, Error> {
         let _one_at_a_time = self.changing.lock();
-        let id = self.member(name)?;
-        self.drains.stop(id);
-        let kept = block_on(self.pool()?.set_draining(id, false));
+        let (pool, id) = self.member(name)?;
+        self.drains.stop(name);
+        let kept = block_on(pool.set_draining(id, false));
         kept.map_err(|error| volume_error(&error))?;
         Ok(self.one(name))
     }
 
     pub(super) fn leave(&self, name: &str, lost: bool) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
-        let id = self.member(name)?;
-        let open = self.pool()?;
+        let (open, id) = self.member(name)?;
+        if open.below().iter().any(|(pool, _)| pool == name) {
+            return Err(Error::Conflict(format!(
+                "{name} is a pool: take it out of the settings file while the server is stopped, once it is empty"
+            )));
+        }
         if block_on(open.space_of(id)).is_err() {
-            return self.leave_lost(name, id, lost);
+            return self.leave_lost(name, open, id, lost);
         }
         if lost {
             return Err(Error::Conflict(format!(
@@ -147,7 +171,7 @@ impl Program {
                  {name}`, then remove it without --lost"
             )));
         }
-        let emptied = self.drains.progress(id).is_some_and(|drain| drain.done);
+        let emptied = self.drains.progress(name).is_some_and(|drain| drain.done);
         if !emptied {
             let objects = open.held().get(&id).map_or(0, |held| held.objects);
             return Err(Error::Conflict(format!(
@@ -156,19 +180,24 @@ impl Program {
             )));
         }
         open.remove_volume(name).map_err(|error| store_error(&error))?;
-        self.drains.stop(id);
-        let pool = self.pool_name();
+        self.drains.stop(name);
+        let pool = self.pool_of(name);
         let told = format!("volume {name}: left pool {pool}, nothing of the pool is on it");
         Ok(self.has_left(name, vec![told]))
     }
 
     /// Removes a volume that does not answer.
-    fn leave_lost(&self, name: &str, id: VolumeId, lost: bool) -> Result<Changed, Error> {
+    fn leave_lost(
+        &self,
+        name: &str,
+        open: &Pool,
+        id: VolumeId,
+        lost: bool,
+    ) -> Result<Changed, Error> {
         if self.keeps_logs(name) {
             return Err(Error::Conflict(keeps_logs(name)));
         }
-        self.drains.stop(id);
-        let open = self.pool()?;
+        self.drains.stop(name);
         let gone = open.remove_lost_volume(name, lost).map_err(|error| {
             match open.only_on(id).is_empty() || lost {
                 true => store_error(&error),
@@ -177,7 +206,7 @@ impl Program {
                 )),
             }
         })?;
-        let pool = self.pool_name();
+        let pool = self.pool_of(name);
         let mut told = vec![format!(
             "volume {name}: left pool {pool}; {} objects were only on it and are lost",
             gone.len()
@@ -189,8 +218,9 @@ impl Program {
     /// Removes a volume from the effective settings, and returns the change that the file needs.
     fn has_left(&self, name: &str, mut told: Vec<String>) -> Changed {
         let mut next = self.settings.lock().clone();
+        let pool = self.pool_of(name);
         next.remove_volume(name);
-        let pool = next.pool().expect("a volume left it");
+        let pool = next.pools.iter().find(|other| other.name == pool).expect("a volume left it");
         let settings = format!(
             "[pool.{}]\nvolumes = {}\n\n# and remove the section [volume.{name}]\n",
             pool.name,
@@ -218,15 +248,39 @@ impl Program {
         self.settings.lock().pool().map_or_else(String::new, |pool| pool.name.clone())
     }
 
+    /// The name of the pool that has a member of this name, by the settings.
+    fn pool_of(&self, member: &str) -> String {
+        let settings = self.settings.lock();
+        settings.pool_with(member).map_or_else(String::new, |pool| pool.name.clone())
+    }
+
+    /// The open pool of this name: that of the stores, or one below.
+    fn pool_called(&self, name: &str) -> Result<&Pool, Error> {
+        let root = self.pool()?;
+        if name == self.pool_name() {
+            return Ok(root);
+        }
+        let mut below: Vec<_> = root.below().iter().collect();
+        while let Some((found, pool)) = below.pop() {
+            if found == name {
+                return Ok(pool);
+            }
+            below.extend(pool.below());
+        }
+        Err(Error::NotFound(format!("pool {name}: none of that name is in use")))
+    }
+
     /// Whether the settings name the volume for logs.
     fn keeps_logs(&self, name: &str) -> bool {
         let settings = self.settings.lock();
         settings.kv.iter().flat_map(|kv| &kv.meta).any(|meta| meta == name)
     }
 
-    fn member(&self, name: &str) -> Result<VolumeId, Error> {
+    /// A member of a pool in use, and that pool.
+    fn member(&self, name: &str) -> Result<(&Pool, VolumeId), Error> {
         let pool = self.pool()?;
-        pool.volume_id(name).ok_or_else(|| {
+        let found = pool.with_member(name).and_then(|pool| Some((pool, pool.volume_id(name)?)));
+        found.ok_or_else(|| {
             let known: Vec<_> = pool.volumes().into_iter().map(|volume| volume.label).collect();
             let known = known.join(", ");
             Error::NotFound(format!(

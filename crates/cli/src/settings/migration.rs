@@ -13,7 +13,7 @@ pub(super) const KEYS: &[&str] = &["migrate", "migrate_interval", "migrate_copie
 /// The policy, and its terms.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Migration {
-    /// Default: level.
+    /// Default: level; off for a pool of pools, which level their own volumes.
     pub(crate) policy: Policy,
     /// Default: every 10 s, at most 4 copies.
     pub(crate) terms: Terms,
@@ -25,11 +25,13 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 impl Migration {
-    pub(super) fn read(section: &Section<'_>) -> Self {
+    /// Reads it for a pool of volumes, or of pools.
+    pub(super) fn read(section: &Section<'_>, is_of_pools: bool) -> Self {
         let mut migration = Self::default();
+        let usual = if is_of_pools { Policy::Off } else { Policy::default() };
         let words = Policy::ALL.map(Policy::name);
         let word = section.read("migrate", |field| field.word(&words));
-        migration.policy = word.and_then(Policy::named).unwrap_or_default();
+        migration.policy = word.and_then(Policy::named).unwrap_or(usual);
         let terms = &mut migration.terms;
         terms.every = section.read_or("migrate_interval", terms.every, |field| {
             field.parsed("a duration from \"1s\" to \"1h\"", |text| {

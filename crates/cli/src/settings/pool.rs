@@ -1,4 +1,4 @@
-//! `[pool.<name>]`: several volumes as one.
+//! `[pool.<name>]`: several volumes, or pools of them, as one.
 
 use std::time::Duration;
 
@@ -36,9 +36,10 @@ pub(crate) struct Pool {
     /// Copies of hot tables; and the time without an answer after which a volume's objects are copied from elsewhere.
     /// Default: 10 min.
     pub(crate) migration: Migration,
-    /// The time in which every copy is read back once. Default: 30 days; `None`: only on demand.
+    /// The time in which every copy is read back once; `None`: only on demand. Default: 30 days, and none for a pool of
+    /// pools, which read back their own.
     pub(crate) scrub_every: Option<Duration>,
-    /// The names of its volumes.
+    /// The names of its members: volumes, and pools.
     pub(crate) volumes: Vec<String>,
 }
 
@@ -108,9 +109,16 @@ pub(crate) const PLACEMENTS: &[&str] =
     &["single", "round-robin", "hash", "stripe", "least-overlap"];
 
 impl Pool {
-    /// Reads a pool over volumes with these names.
-    pub(super) fn read(section: &Section<'_>, volumes: &[&str]) -> Option<Self> {
-        let name = section.name.split('.').next_back().unwrap_or_default().into();
+    /// Reads a pool over volumes and pools with these names.
+    pub(super) fn read(section: &Section<'_>, volumes: &[&str], pools: &[&str]) -> Option<Self> {
+        let name: String = section.name.split('.').next_back().unwrap_or_default().into();
+        let accepted = "a list of volumes or pools, such as [\"a\", \"b\"]";
+        let known = [volumes, pools].concat();
+        let members: Option<Vec<String>> = section.need("volumes", accepted, |field| {
+            field.list(accepted, |name| Ok(name.known(&known)?.to_owned()))
+        });
+        let is_of_pools = |names: &Vec<String>| names.iter().all(|name| pools.contains(&&**name));
+        let is_of_pools = members.as_ref().is_some_and(is_of_pools);
         section.read("layout", |field| field.word(&["spread"]));
         let chunk = section.read_or("chunk", CHUNK, |field| {
             field.parsed("a power of two from \"64KiB\" to \"256KiB\"", |text| {
@@ -140,23 +148,40 @@ impl Pool {
             section.note(field.mistake("no overlap, unless placement = \"least-overlap\""));
         }
         let copies = section.read_or("copies", 1, |field| field.number(1..=COPIES_MAX));
-        let mut migration = Migration::read(section);
+        let mut migration = Migration::read(section, is_of_pools);
         let silence_max = &mut migration.terms.silence_max;
         *silence_max = section.read_or("repair_after", *silence_max, |field| {
             field.parsed("a duration from \"0s\" to \"24h\"", |text| {
                 units::duration(text).filter(|time| *time <= REPAIR_AFTER_MAX)
             })
         });
-        let usual = Some(policy::scrub::PERIOD);
+        let usual = (!is_of_pools).then_some(policy::scrub::PERIOD);
         let scrub_every = section.read_or("scrub_every", usual, |field| {
             field.parsed("a duration from \"1m\" to \"366d\", or \"off\"", scrub_every)
         });
-        let accepted = "a list of volumes, such as [\"a\", \"b\"]";
-        let volumes = section.need("volumes", accepted, |field| {
-            field.list(accepted, |name| Ok(name.known(volumes)?.to_owned()))
-        })?;
-        let copies = copies as usize;
+        let (volumes, copies) = (members?, copies as usize);
         Some(Self { name, placement, copies, migration, scrub_every, volumes })
+    }
+
+    /// The names of the volumes below, in the order of the settings; those of its members that are pools are in their place.
+    pub(crate) fn leaves<'a>(&'a self, pools: &'a [Self]) -> Vec<&'a str> {
+        let (mut leaves, mut seen) = (Vec::new(), Vec::new());
+        self.walk(pools, &mut seen, &mut leaves);
+        leaves
+    }
+
+    /// A pool that was `seen` is within itself, which is a mistake.
+    fn walk<'a>(&'a self, pools: &'a [Self], seen: &mut Vec<&'a str>, leaves: &mut Vec<&'a str>) {
+        if seen.contains(&&*self.name) {
+            return;
+        }
+        seen.push(&self.name);
+        for name in &self.volumes {
+            match pools.iter().find(|pool| pool.name == *name) {
+                Some(pool) => pool.walk(pools, seen, leaves),
+                None => leaves.push(name),
+            }
+        }
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -199,15 +224,50 @@ fn scrub_every(text: &str) -> Option<Option<Duration>> {
     }
 }
 
-/// A volume belongs to one pool: two would delete each other's objects as foreign.
-pub(super) fn check_apart(root: &Section<'_>, pools: &[Pool]) {
+/// Notes what makes pools no trees: a volume or pool in two of them, whose objects each would take for foreign; a pool within
+/// itself; and a name of both a volume and a pool.
+pub(super) fn check_trees(root: &Section<'_>, pools: &[Pool], volumes: &[&str]) {
+    let note = |pool: &Pool, found: String, accepted: &str| {
+        root.note(root.at("pool", &pool.name, "volumes").mistaken(found, accepted));
+    };
     for (at, pool) in pools.iter().enumerate() {
         for other in &pools[..at] {
             if let Some(shared) = pool.volumes.iter().find(|name| other.volumes.contains(name)) {
                 let found = format!("{shared:?}, a volume of pool.{}", other.name);
-                let field = root.at("pool", &pool.name, "volumes");
-                root.note(field.mistaken(found, "volumes of no other pool"));
+                note(pool, found, "volumes of no other pool");
+            }
+        }
+        for (at, name) in pool.volumes.iter().enumerate() {
+            if pool.volumes[..at].contains(name) {
+                note(pool, format!("{name:?} twice"), "each volume once");
+            }
+            if volumes.contains(&&**name) && pools.iter().any(|pool| pool.name == *name) {
+                note(pool, format!("{name:?}, a volume and a pool"), "names of one of them");
+            }
+        }
+        if let Some(way) = circle(pool, pools) {
+            note(pool, format!("pools within themselves: {}", way.join(" > ")), "pools of a tree");
+        }
+    }
+}
+
+/// The way from a pool back to itself, if there is one.
+fn circle<'a>(from: &'a Pool, pools: &'a [Pool]) -> Option<Vec<&'a str>> {
+    let mut ways = vec![vec![&*from.name]];
+    while let Some(way) = ways.pop() {
+        let last = way.last().expect("a way begins with its first pool");
+        let Some(pool) = pools.iter().find(|pool| pool.name == **last) else { continue };
+        for member in &pool.volumes {
+            let mut next = way.clone();
+            next.push(member);
+            if *member == from.name {
+                return Some(next);
+            }
+            // One that does not lead back to `from` is found from its own pools.
+            if !way.contains(&&**member) {
+                ways.push(next);
             }
         }
     }
+    None
 }

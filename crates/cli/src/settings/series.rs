@@ -87,7 +87,7 @@ impl Series {
         let count = match &on {
             Some(On::Pool(name)) => {
                 let of = pools.iter().find(|pool| pool.name == *name);
-                of.map_or(1, |pool| pool.volumes.len())
+                of.map_or(1, |pool| pool.leaves(pools).len())
             }
             Some(On::Volumes(volumes)) => volumes.len(),
             None => 1,

@@ -696,3 +696,58 @@ fn a_contract_that_counts_reads_and_writes_apart_says_so() {
     let terms = terms(&settings.volumes[0].contract);
     assert_eq!(terms, "custom, reads 250 IOPS, writes 300 IOPS, 125 MiB/s");
 }
+
+/// A file with these pools, all on volumes a to d.
+fn with_pools(pools: &[(&str, &[&str])]) -> String {
+    let volume = |name| format!("[volume.{name}]\npath = \"/mnt/{name}\"\ncontract = \"gp3\"\n\n");
+    let pool =
+        |(name, members): &(&str, &[&str])| format!("[pool.{name}]\nvolumes = {members:?}\n\n");
+    let volumes: String = ["a", "b", "c", "d"].into_iter().map(volume).collect();
+    let pools: String = pools.iter().map(pool).collect();
+    format!("{volumes}{pools}[kv]\npool = \"main\"\n")
+}
+
+#[test]
+fn a_pool_may_have_pools_as_members() {
+    let text = with_pools(&[("main", &["left", "d"]), ("left", &["c", "far"]), ("far", &["a"])]);
+    let settings = parse(&text).expect("it is right");
+    let used: Vec<_> = settings.in_use().map(|volume| &*volume.name).collect();
+    assert_eq!(used, ["c", "a", "d"]);
+    let pools: Vec<_> = settings.pools_in_use().into_iter().map(|pool| &*pool.name).collect();
+    assert_eq!(pools, ["main", "left", "far"]);
+    assert_eq!(settings.pool_with("a").map(|pool| &*pool.name), Some("far"));
+    // Only pools of volumes read back and level what they have.
+    let of = |name: &str| settings.pools.iter().find(|pool| pool.name == name).expect("a pool");
+    assert!(of("far").scrub_every.is_some() && of("main").scrub_every.is_some());
+    let text = with_pools(&[("main", &["left", "right"]), ("left", &["a"]), ("right", &["b"])]);
+    let settings = parse(&text).expect("it is right");
+    let main = settings.pool().expect("it is there");
+    assert_eq!((main.scrub_every, main.migration.policy), (None, policy::migrate::Policy::Off));
+}
+
+#[test]
+fn pools_that_are_no_tree_are_refused_with_the_way() {
+    type Pools<'a> = &'a [(&'a str, &'a [&'a str])];
+    let cases: [(Pools<'_>, &str); 5] = [
+        (&[("main", &["main", "a"])], "pools within themselves: main > main"),
+        (
+            &[("main", &["left"]), ("left", &["a", "far"]), ("far", &["left"])],
+            "pools within themselves: left > far > left",
+        ),
+        (&[("main", &["left", "a"]), ("left", &["a"])], "\"a\", a volume of pool."),
+        (
+            &[
+                ("main", &["left", "right"]),
+                ("left", &["far"]),
+                ("right", &["far"]),
+                ("far", &["a"]),
+            ],
+            "\"far\", a volume of pool.",
+        ),
+        (&[("main", &["a", "a"])], "\"a\" twice"),
+    ];
+    for (pools, told) in cases {
+        let mistakes = parse(&with_pools(pools)).expect_err(told).to_string();
+        assert!(mistakes.contains(told), "{told}: {mistakes}");
+    }
+}

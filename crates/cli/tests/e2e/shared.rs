@@ -194,3 +194,76 @@ fn a_store_that_cannot_be_opened_leaves_the_other_one_alone() {
     let ended = place.run(&["serve", "-c", "plimsoll.toml"]);
     assert!(!ended.status.success() && ended.err.contains("volume b is away"), "{}", ended.err);
 }
+
+/// Both stores on `main`, which keeps two copies, one in each of two pools of two volumes.
+fn pool_of_pools(place: &Place) -> String {
+    let flat = settings(place, &["a1", "a2", "b1", "b2"]);
+    let main = "volumes = [\"left\", \"right\"]";
+    let flat = flat.replace("volumes = [\"a1\", \"a2\", \"b1\", \"b2\"]", main);
+    assert!(flat.contains(main), "{flat}");
+    flat + "\n[pool.left]\nvolumes = [\"a1\", \"a2\"]\n\n[pool.right]\nvolumes = [\"b1\", \"b2\"]\n"
+}
+
+fn operations(server: &Server) -> Vec<(String, u64)> {
+    let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
+    let volumes = figures["volumes"].as_array().expect("a list").iter();
+    let name = |volume: &Value| {
+        let (below, name) = (volume["below"].as_str(), volume["name"].as_str());
+        format!("{}/{}", below.expect("pools"), name.expect("a name"))
+    };
+    volumes.map(|volume| (name(volume), volume["ops"].as_u64().expect("a number"))).collect()
+}
+
+#[test]
+fn two_stores_on_a_pool_of_pools_lose_nothing_with_a_volume_or_a_pool() {
+    let place = Place::new();
+    place.write(&pool_of_pools(&place));
+    let server = place.serve();
+    let mut all = fill(&server, 0);
+    server.kill();
+    let server = place.serve();
+    verify(&server, all);
+    let used = operations(&server);
+    let names: Vec<_> = used.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["left/a1", "left/a2", "right/b1", "right/b2"]);
+    assert!(used.iter().all(|(_, ops)| *ops > 0), "{used:?}");
+    assert!(run(&place, &["top", "--once", "--every", "100ms"]).contains("left/a1"));
+    let list = run(&place, &["volume", "list"]);
+    for line in ["left ", "a1 ", "b2 "] {
+        assert!(list.lines().any(|found| found.starts_with(line)), "{list}");
+    }
+
+    // A volume of a pool below is replaced while both stores are written to.
+    std::thread::scope(|scope| {
+        let filling = scope.spawn(|| fill(&server, all));
+        let add = ["volume", "add", "a3", "--path", "a3", "--contract", "unlimited"];
+        run(&place, &[&add[..], &["--pool", "left", "--set", "simulate=true", "--write"]].concat());
+        run(&place, &["volume", "drain", "a2"]);
+        run(&place, &["volume", "remove", "a2", "--write"]);
+        all = filling.join().expect("every write is answered well");
+    });
+    verify(&server, all);
+    let refused = place.run(&["volume", "remove", "left", "-c", "plimsoll.toml"]);
+    assert!(refused.err.contains("left is a pool"), "{}", refused.err);
+    server.stop();
+    std::fs::remove_dir_all(place.path("a2")).expect("it was there");
+    let checked = run(&place, &["check", "--scrub"]);
+    assert!(checked.contains("pool left: ") && checked.contains("pool main: "), "{checked}");
+
+    // One of the two pools is gone for good.
+    let mut text = std::fs::read_to_string(place.file()).expect("it is there");
+    for volume in ["b1", "b2"] {
+        std::fs::remove_dir_all(place.path(volume)).expect("it was there");
+        let path = format!("path = \"{volume}\"\n");
+        text = text.replace(&format!("{path}simulate = true"), &path);
+    }
+    place.write(&text);
+    let server = place.serve();
+    let told = health(&server);
+    assert_eq!(told["healthy"], false, "{told}");
+    assert!(told.to_string().contains("right is away"), "{told}");
+    verify(&server, all);
+    all = fill(&server, all);
+    verify(&server, all);
+    server.stop();
+}

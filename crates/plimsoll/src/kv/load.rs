@@ -1,6 +1,7 @@
 //! Users' load on volumes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use policy::purpose::Class;
 use pool::spread::{Spread, VolumeStat};
@@ -16,8 +17,11 @@ pub(super) fn of(devices: &Devices, pool: &Spread) -> Loads {
         let mut granted = HashMap::new();
         let mut loads = Vec::new();
         for VolumeStat { id, label, .. } in pool.volumes() {
-            let Some(device) = devices.get(&label) else { continue };
-            loads.push((id, used(&device, before.get(&id), granted.entry(id).or_default())));
+            let below = devices.below(&label);
+            if !below.is_empty() {
+                let granted = granted.entry(id).or_default();
+                loads.push((id, used(&below, before.get(&id), granted)));
+            }
         }
         before = granted;
         loads
@@ -26,10 +30,16 @@ pub(super) fn of(devices: &Devices, pool: &Spread) -> Loads {
 
 /// Users' demand since the last call, a second ago: granted operations and waiting ones. `before` is their total grant
 /// at that call; sets `granted` to the current one.
-fn used(device: &Device, before: Option<&u64>, granted: &mut u64) -> f64 {
-    let meter = device.gate().meter();
-    let users = &meter.classes[Class::Foreground.index()];
-    *granted = users.spent.ops;
-    let demand = granted.saturating_sub(before.copied().unwrap_or(0)) + users.queued;
-    meter.contract.paid_iops().map_or(0.0, |paid| demand as f64 / paid.max(1) as f64)
+fn used(below: &[Arc<Device>], before: Option<&u64>, granted: &mut u64) -> f64 {
+    let (mut queued, mut paid) = (0, Some(0));
+    *granted = 0;
+    for device in below {
+        let meter = device.gate().meter();
+        let users = &meter.classes[Class::Foreground.index()];
+        *granted += users.spent.ops;
+        queued += users.queued;
+        paid = paid.zip(meter.contract.paid_iops()).map(|(all, one)| all + one);
+    }
+    let demand = granted.saturating_sub(before.copied().unwrap_or(0)) + queued;
+    paid.map_or(0.0, |paid| demand as f64 / paid.max(1) as f64)
 }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
 use policy::placement::{LeastOverlap, Placement, VolumeId};
 use policy::purpose::Tenant;
+use pool::Member;
 pub use pool::mover::Figures as Copies;
 use pool::scrubber::Passes;
 use pool::spread::{Opening, Spread};
@@ -27,7 +28,7 @@ use self::moving::Moving;
 use self::reserving::set_aside;
 use self::scrubbing::Scrubbing;
 use self::tending::EverySecond;
-use super::{Devices, Volume};
+use super::{Away, Devices, Volume};
 use crate::{Error, Result};
 
 /// A pool that is open: several volumes as one. Stores share it, each under a name of its own
@@ -43,6 +44,8 @@ pub struct Pool {
     scrubbing: Scrubbing,
     tending: [EverySecond; 2],
     spread: Spread,
+    /// The members that are pools, by name.
+    below: Vec<(String, Self)>,
     devices: Devices,
     clock: Clock,
     /// The weights of stores that do not have 1.
@@ -55,6 +58,7 @@ const LEARNED_EVERY: u32 = 60;
 /// Opens a pool.
 pub struct PoolBuilder {
     volumes: Vec<Volume>,
+    pools: Vec<(String, Self)>,
     opening: Opening,
     migrate: (Policy, Terms),
     scrub_every: Option<Duration>,
@@ -65,6 +69,7 @@ impl Default for PoolBuilder {
     fn default() -> Self {
         Self {
             volumes: Vec::new(),
+            pools: Vec::new(),
             opening: Opening::new(LeastOverlap::default()),
             migrate: (Policy::default(), Terms::default()),
             scrub_every: Some(policy::scrub::PERIOD),
@@ -105,7 +110,7 @@ impl Pool {
         &self.spread
     }
 
-    /// The open volumes, and those that are away.
+    /// The open volumes, also below members that are pools, and those that are away.
     #[must_use]
     pub const fn devices(&self) -> &Devices {
         &self.devices
@@ -129,25 +134,43 @@ impl Pool {
         self.scrubbing.passes()
     }
 
+    /// The members that are pools, by name.
+    #[must_use]
+    pub fn below(&self) -> &[(String, Self)] {
+        &self.below
+    }
+
+    /// The pool of the tree that has a member of this name: this one, or one below.
+    #[must_use]
+    pub fn with_member(&self, name: &str) -> Option<&Self> {
+        if self.spread.volume_id(name).is_some() {
+            return Some(self);
+        }
+        self.below.iter().find_map(|(_, pool)| pool.with_member(name))
+    }
+
     /// Why objects cannot be read, for people; `None` if each has a readable copy.
     #[must_use]
     pub fn unreadable(&self) -> Option<String> {
         let unreadable = self.copies().redundancy.unreadable;
-        (unreadable > 0).then(|| {
-            format!(
+        if unreadable > 0 {
+            return Some(format!(
                 "{unreadable} objects have no copy that can be read: bring back the volumes that are away"
-            )
-        })
+            ));
+        }
+        let mut below = self.below.iter();
+        below.find_map(|(name, pool)| Some(format!("pool {name}: {}", pool.unreadable()?)))
     }
 
-    /// How its background tasks do.
+    /// How its background tasks do, and those of pools below.
     #[must_use]
     pub fn tasks(&self) -> Vec<TaskHealth> {
         let tending = self.tending.iter().map(EverySecond::health);
-        [self.moving.health(), self.scrubbing.health()].into_iter().chain(tending).collect()
+        let own = [self.moving.health(), self.scrubbing.health()].into_iter().chain(tending);
+        own.chain(self.below.iter().flat_map(|(_, pool)| pool.tasks())).collect()
     }
 
-    /// Adds a blank volume. Durable on return: new objects go there from now on. Later openings have to name it.
+    /// Adds a blank volume as a member of this pool. Durable on return: new objects go there from now on. Later openings have to name it.
     ///
     /// # Errors
     /// `Volume`: it cannot be used, or is in use. `Pool`: it is not blank, the pool has one of that name, or it did not
@@ -208,9 +231,13 @@ impl Pool {
     /// # Errors
     /// `Pool`: the last changes could not be made durable; writes keep the durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { moving, scrubbing, tending, spread, devices, clock: _, io_weights: _ } = self;
+        let Self { moving, scrubbing, tending, spread, below, devices, clock: _, io_weights: _ } =
+            self;
         drop((moving, scrubbing, tending));
         block_on(spread.close()).map_err(Error::Pool)?;
+        // They hold its objects open.
+        drop(spread);
+        below.into_iter().try_for_each(|(_, pool)| pool.close())?;
         devices.close();
         Ok(())
     }
@@ -241,6 +268,14 @@ impl PoolBuilder {
     #[must_use]
     pub fn volumes(mut self, volumes: impl IntoIterator<Item = Volume>) -> Self {
         self.volumes.extend(volumes);
+        self
+    }
+
+    /// Adds a pool as a member, under this name. It places whole objects over its own members, and keeps copies of
+    /// them if it is told to. Its clock is this one's. Names, links and stores belong to the outermost pool.
+    #[must_use]
+    pub fn pool(mut self, name: impl Into<String>, pool: Self) -> Self {
+        self.pools.push((name.into(), pool));
         self
     }
 
@@ -302,18 +337,40 @@ impl PoolBuilder {
     /// # Errors
     /// The message names the volume, and what to do.
     pub fn open(self) -> Result<Pool> {
-        let Self { volumes, opening, migrate: (policy, terms), scrub_every, clock } = self;
+        let Self { volumes, pools, opening, migrate: (policy, terms), scrub_every, clock } = self;
         let clock = clock.unwrap_or_else(Clock::real);
-        let devices = Devices::open(&volumes, &clock)?;
+        let (mut below, mut away) = (Vec::new(), Vec::new());
+        for (name, pool) in pools {
+            match pool.clock(clock.clone()).open() {
+                Ok(pool) => below.push((name, pool)),
+                Err(error) if is_away(&error) => away.push(Away { name, why: error.to_string() }),
+                Err(error) => return Err(error),
+            }
+        }
+        let pools = below.iter().map(|(name, pool)| (name.clone(), pool.devices.clone()));
+        let devices = Devices::open_below(&volumes, pools.collect(), away, &clock)?;
         for away in devices.away() {
             tracing::warn!("{away}");
         }
-        let spread = devices.open_pool(opening)?;
+        if devices.here().is_empty() {
+            return Err(Error::AllAway(devices.away().iter().map(Away::to_string).collect()));
+        }
+        let pools = below.iter().map(|(name, pool)| Member::new(&**name, pool.spread.clone()));
+        let spread = devices.open_pool(pools.collect(), opening)?;
         let tending = [look(&spread, &devices, &clock), reserve(&spread, &devices, &clock)];
         let moving = Moving::start(spread.clone(), devices.clone(), clock.clone(), policy, terms);
         let scrubbing = Scrubbing::start(&spread, &devices, &clock, scrub_every);
         let io_weights = Mutex::default();
-        Ok(Pool { moving, scrubbing, tending, spread, devices, clock, io_weights })
+        Ok(Pool { moving, scrubbing, tending, spread, below, devices, clock, io_weights })
+    }
+}
+
+/// Whether a pool that did not open may be back later, as a volume that is away.
+fn is_away(error: &Error) -> bool {
+    match error {
+        Error::AllAway(_) => true,
+        Error::Pool(error) => error.kind().is_away(),
+        _ => false,
     }
 }
 
@@ -325,7 +382,7 @@ fn look(pool: &Spread, devices: &Devices, clock: &Clock) -> EverySecond {
         sampler.look();
         looks = looks.wrapping_add(1);
         if looks.is_multiple_of(LEARNED_EVERY) {
-            devices.here().iter().for_each(|device| device.keep_learned());
+            devices.own().iter().for_each(|device| device.keep_learned());
         }
     })
 }

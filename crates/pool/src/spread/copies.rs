@@ -230,7 +230,7 @@ impl Spread {
         let (pool, inode) = (&self.0, handle.inode());
         let checked = pool.catalog.checked(inode).ok_or_else(|| gone(inode.id))?;
         self.copy_checked(handle, checked, target, how).await?;
-        target.sync(how.io).await?;
+        target.seal(how.io).await?;
         let len = inode.len();
         // Steps 4 and 5.
         let lsn = pool.catalog.add_copy(inode, &target.placed)?;

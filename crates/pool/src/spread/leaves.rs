@@ -51,7 +51,7 @@ impl Leaves {
         leaves
     }
 
-    /// Creates the leaf objects of one copy, with `data` written and synced if there is any; all or none.
+    /// Creates the leaf objects of one copy, with `data` written and sealed if there is any; all or none.
     pub(super) async fn make(
         &self,
         id: ObjectId,
@@ -160,6 +160,14 @@ impl NewCopy {
         Ok(())
     }
 
+    /// Its bytes are complete: syncs them, and says so to the volumes.
+    pub(super) async fn seal(&self, io: Io) -> Result<()> {
+        for leaf in &self.leaves {
+            leaf.seal(io).await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn sync(&self, io: Io) -> Result<()> {
         for leaf in &self.leaves {
             leaf.sync(io).await?;
@@ -168,7 +176,7 @@ impl NewCopy {
     }
 }
 
-/// Writes `data` to new leaf objects and syncs them.
+/// Writes `data` to new leaf objects and seals them, so that a pool below has their checksums, too.
 async fn fill(
     placed: &Placed,
     leaves: &[(VolumeId, Arc<dyn Object>)],
@@ -183,9 +191,9 @@ async fn fill(
         leaf.write_at(piece.inner, data, io).await.map_err(|e| (*volume, e))
     });
     all(join_all(writes).await)?;
-    let syncs =
-        leaves.iter().map(async |(volume, leaf)| leaf.sync(io).await.map_err(|e| (*volume, e)));
-    all(join_all(syncs).await)
+    let seals =
+        leaves.iter().map(async |(volume, leaf)| leaf.seal(io).await.map_err(|e| (*volume, e)));
+    all(join_all(seals).await)
 }
 
 /// The first error, if there is one.

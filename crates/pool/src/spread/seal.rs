@@ -1,9 +1,10 @@
 //! Sealing: an object gets its length and the checksum of all its bytes in the manifest, and never changes again.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use policy::intent::Kind;
-use policy::purpose::{Io, Origin};
+use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Intent, Name, Result};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -41,7 +42,7 @@ impl Handle {
                 return Err(Error::new(ErrorKind::Unavailable, what));
             }
             let len = inode.len();
-            self.sync_copies(io).await?;
+            self.seal_copies(io).await?;
             let checksum = match inode.checksum_of(len) {
                 Some(checksum) => checksum,
                 None => self.read_back(len, io).await?,
@@ -97,6 +98,8 @@ impl Spread {
             let what = format!("{name}: cannot be sealed before all of it is synced");
             return Err(Error::new(ErrorKind::Invalid, what));
         }
+        // To a volume that is a pool it says that it may record a checksum, too.
+        self.handle(Arc::clone(&inode)).seal_copies(Io::new(Origin::UserWrite, Step::Data)).await?;
         pool.catalog.seal(&inode, checked)?;
         drop(exclusive);
         pool.journal.durable(inode.lsn()).await

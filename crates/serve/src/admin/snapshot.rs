@@ -42,6 +42,9 @@ pub struct Snapshot {
 pub struct Volume {
     /// Its name in the settings.
     pub name: String,
+    /// The pools between it and that of the stores, outermost first, with slashes between them; mostly empty.
+    #[serde(default)]
+    pub below: String,
     /// The name of its contract.
     pub contract: String,
     /// The paid operations per second; `None` if unlimited.
@@ -140,6 +143,7 @@ impl From<figures::Volume> for Volume {
         let finding = volume.findings.iter().find(|(_, holds)| *holds);
         Self {
             name: volume.name,
+            below: volume.below,
             contract: volume.contract,
             paid_iops: volume.paid_iops,
             paid_bytes_per_s: volume.paid_bytes_per_sec,

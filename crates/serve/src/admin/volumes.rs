@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// The answer to `GET /volumes`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct List {
-    /// The name of the pool.
+    /// The name of the pool that the stores are on.
     pub pool: String,
-    /// Its volumes, in the order they joined.
+    /// Its volumes in the order they joined, then those of the pools below.
     pub volumes: Vec<Volume>,
     /// The replication target.
     #[serde(default)]
@@ -28,6 +28,9 @@ pub struct List {
 pub struct Volume {
     /// Its name in the settings.
     pub name: String,
+    /// The pool that it is a member of.
+    #[serde(default)]
+    pub pool: String,
     /// Whether it takes new tables.
     pub state: State,
     /// The contract, in words; `None` while it is away.
@@ -93,6 +96,9 @@ pub struct New {
     /// The keys of its section in the settings file. Empty if the file has the section already.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
+    /// The pool that it joins; that of the stores if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
 }
 
 /// The answer to `POST /volumes` and `DELETE /volumes/NAME`.

@@ -13,6 +13,7 @@ use volume::{Clock, Volume};
 
 use super::mark::{self, Keys, Mark, Owner};
 use crate::command::scratch::Scratch;
+use crate::members::Members;
 use crate::settings::{Kv, Pool, Settings};
 use crate::wiring;
 
@@ -153,13 +154,12 @@ impl Place {
             // It is removed with its volumes.
             return Ok(());
         }
-        let devices = wiring::devices(&self.settings, &clock)?;
-        let pool = devices.open_pool(wiring::opening(&self.settings, self.pool()))?;
+        let members = Members::open(&self.settings, self.pool(), &clock)?;
+        let pool = members.open_pool(wiring::opening(&self.settings, self.pool()))?;
         kv::destroy(pool.clone(), clock, &self.name)
             .with_context(|| format!("removing the store {}", self.name))?;
         block_on(pool.close()).context("closing the pool")?;
-        devices.close();
-        Ok(())
+        members.close()
     }
 }
 

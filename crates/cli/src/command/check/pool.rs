@@ -1,7 +1,6 @@
 //! `plimsoll check` of a pool: compares its manifest with its volumes, and its tables with their checksums.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plimsoll::volumes::Devices;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes;
 use pool::spread::{Opening, Report};
@@ -9,6 +8,7 @@ use serde::Serialize;
 use serve::admin::scrub::{Finding, Pass};
 use volume::task::block_on;
 
+use crate::members::Members;
 use crate::program::finding;
 
 /// What a bad copy beside a good one needs.
@@ -28,11 +28,11 @@ pub(super) struct Mended {
 }
 
 pub(super) fn scrub(
-    devices: &Devices,
+    members: &Members,
     opening: Opening,
     repair: bool,
 ) -> anyhow::Result<(Report, Option<Mended>)> {
-    let pool = devices.open_pool(opening)?;
+    let pool = members.open_pool(opening)?;
     let bar = bar()?;
     let report = block_on(pool.scrub(|progress| {
         bar.set_length(progress.of);

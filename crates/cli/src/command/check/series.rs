@@ -91,11 +91,12 @@ fn check_on_pool(
     say: &dyn Fn(String),
 ) -> anyhow::Result<Option<Found>> {
     let pool = settings.pool().expect("the pool of a store is the pool in use");
-    let devices = wiring::devices(settings, &Clock::real())?;
-    let spread = devices.open_pool(wiring::opening(settings, pool))?;
+    let below = crate::members::Members::open(settings, pool, &Clock::real())?;
+    let spread = below.open_pool(wiring::opening(settings, pool))?;
     let members: Members = vec![(pool.name.clone(), Arc::new(spread.clone()) as _)];
     let store = inspect_if_made(&members, name, scrub, say)?;
     block_on(spread.close())?;
+    below.close()?;
     Ok(store)
 }
 

@@ -167,7 +167,10 @@ impl Row {
             Waiting::between(before.and_then(|before| before.classes.get(at)), class)
         });
         Self {
-            name: now.name.clone(),
+            name: match now.below.is_empty() {
+                true => now.name.clone(),
+                false => format!("{}/{}", now.below, now.name),
+            },
             iops: rate(|volume| volume.ops),
             bytes: rate(|volume| volume.bytes),
             paid_iops: now.paid_iops,
@@ -274,6 +277,7 @@ pub(super) mod tests {
         };
         let volume = |name: &str, paid_iops, used, ops, classes| Volume {
             name: name.into(),
+            below: String::new(),
             contract: "gp3".into(),
             paid_iops,
             paid_bytes_per_s: paid_iops.map(|_| 125 << 20),

@@ -34,13 +34,18 @@ impl LoadSampler {
         self.weighed = now;
         let mut seen = Vec::new();
         for VolumeStat { id, label, .. } in self.pool.volumes() {
-            let Some(device) = self.devices.get(&label) else { continue };
-            let meter = device.gate().meter();
+            // Several below a member that is a pool: together they are as a volume.
+            let below = self.devices.below(&label);
+            let meters: Vec<_> = below.iter().map(|device| device.gate().meter()).collect();
+            if meters.is_empty() {
+                continue;
+            }
+            let commits = meters.iter().map(|m| m.classes[Class::Commit.index()].spent.ops);
             seen.push(Seen {
                 volume: id,
-                paid: meter.contract.paid_iops(),
-                commits: meter.classes[Class::Commit.index()].spent.ops,
-                saturated: is_saturated(&meter),
+                paid: meters.iter().map(|meter| meter.contract.paid_iops()).sum(),
+                commits: commits.sum(),
+                saturated: meters.iter().all(is_saturated),
             });
         }
         // The number of seconds fits for 136 years.

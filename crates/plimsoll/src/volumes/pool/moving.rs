@@ -40,7 +40,8 @@ impl Moving {
         let look = move || {
             let volumes = pool.volumes().into_iter();
             let load = |volume: pool::spread::VolumeStat| {
-                Some(load(volume.id, &*devices.get(&volume.label)?))
+                let below = devices.below(&volume.label);
+                below.iter().map(|device| load(volume.id, device)).reduce(together)
             };
             volumes.filter_map(load).collect()
         };
@@ -67,6 +68,21 @@ impl Drop for Moving {
             // A panic is reported by the panic hook already.
             let _ = thread.join();
         }
+    }
+}
+
+/// The load of a member that is a pool, of two below it.
+fn together(a: GateLoad, b: GateLoad) -> GateLoad {
+    let both = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
+    GateLoad {
+        volume: a.volume,
+        line: both(a.line, b.line),
+        line_bytes: both(a.line_bytes, b.line_bytes),
+        answer: a.answer.max(b.answer),
+        granted: a.granted.plus(b.granted),
+        reads: a.reads + b.reads,
+        waited: a.waited + b.waited,
+        last_second: a.last_second + b.last_second,
     }
 }
 

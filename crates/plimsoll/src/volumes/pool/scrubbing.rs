@@ -66,12 +66,13 @@ impl Drop for Scrubbing {
 
 /// The position of this pool's scrub. A volume that was away meanwhile has an old one.
 fn kept(pool: &Spread, devices: &Devices) -> Option<Position> {
-    let here = devices.here().into_iter().filter_map(|device| device.scrub_position());
+    // A directory says it of one pool: that which it is a member of.
+    let here = devices.own().into_iter().filter_map(|device| device.scrub_position());
     let of_this = here.filter(|position| position.pool == pool.id());
     of_this
         .max_by_key(|position| (position.pass.number, position.pass.at.next, position.pass.elapsed))
 }
 
 fn keep(devices: &Devices, position: &Position) {
-    devices.here().iter().for_each(|device| device.keep_scrub_position(position));
+    devices.own().iter().for_each(|device| device.keep_scrub_position(position));
 }
