@@ -55,7 +55,7 @@ fn with_a_data_volume_away_a_database_opens_and_serves_the_rest() {
         let pool = pool_of(members, opening().meta([label(0)]).allow_away()).unwrap();
         let db = open(&pool);
         let (served, errors) = survey(&db, 6000, 1);
-        assert!(served > 1000 && errors.len() > 1000, "{served} served");
+        assert!(served > 500 && errors.len() > 500, "{served} served");
         assert!(errors[0].as_ref().contains("volume v2 is away"), "{}", errors[0]);
         fill(&db, 6000..9000, 1);
         db.flush().unwrap();
@@ -75,7 +75,7 @@ fn a_volume_that_goes_away_while_running_costs_only_its_tables() {
     compact(&db);
     let away = plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(&label(2)));
     let (served, errors) = survey(&db, 6000, 1);
-    assert!(served > 1000 && errors.len() > 1000, "{served} served");
+    assert!(served > 500 && errors.len() > 500, "{served} served");
     // Writes go on, and flushes go to the volumes that are present.
     fill(&db, 6000..6200, 1);
     db.flush().unwrap();
