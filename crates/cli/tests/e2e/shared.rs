@@ -234,13 +234,13 @@ fn two_stores_on_a_pool_of_pools_lose_nothing_with_a_volume_or_a_pool() {
     }
 
     // A volume of a pool below is replaced while both stores are written to.
-    std::thread::scope(|scope| {
+    all = std::thread::scope(|scope| {
         let filling = scope.spawn(|| fill(&server, all));
         let add = ["volume", "add", "a3", "--path", "a3", "--contract", "unlimited"];
         run(&place, &[&add[..], &["--pool", "left", "--set", "simulate=true", "--write"]].concat());
         run(&place, &["volume", "drain", "a2"]);
         run(&place, &["volume", "remove", "a2", "--write"]);
-        all = filling.join().expect("every write is answered well");
+        filling.join().expect("every write is answered well")
     });
     verify(&server, all);
     let refused = place.run(&["volume", "remove", "left", "-c", "plimsoll.toml"]);
