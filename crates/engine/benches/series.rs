@@ -1,4 +1,5 @@
-//! The cost of a point in a store of points: of accepting it, of writing it to a block, and of reading it back.
+//! The cost of a point in a store of points: of accepting it, of writing it to a block, and of reading it back; and the
+//! time of a start after a crash.
 //!
 //! Rows are those of the Time Series Benchmark Suite's `cpu-only`: ten tags, and ten fields with random walks. The
 //! volume is memory, and nothing is synced: only the processor's time counts. `cargo bench -p plimsoll-engine --bench
@@ -86,16 +87,21 @@ const NAMES: [&str; FIELDS] = [
 ];
 
 fn store(buffer: u64) -> Store {
-    let mut options = Options::new(1);
-    options.durability = Durability::Never;
-    options.buffer_bytes = buffer;
-    let volume: Arc<dyn Volume> = Arc::new(Mem::new("v0"));
-    let opening =
-        Store::open(vec![("v0".into(), volume)], options, Clock::real(), Some(StoreId([1; 16])));
-    let (store, _) = block_on(opening).expect("a new store");
+    let store = store_on(&Mem::new("v0"), buffer);
     block_on(store.create_database(Database { name: "db".into(), keep: None }))
         .expect("a database");
     store
+}
+
+/// The store on a volume, which may be new.
+fn store_on(volume: &Mem, buffer: u64) -> Store {
+    let mut options = Options::new(1);
+    options.durability = Durability::Never;
+    options.buffer_bytes = buffer;
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    let opening =
+        Store::open(vec![("v0".into(), volume)], options, Clock::real(), Some(StoreId([1; 16])));
+    block_on(opening).expect("a store").0
 }
 
 /// Accepts rows: into the log and the buffers.
@@ -207,9 +213,46 @@ fn last(criterion: &mut Criterion) {
     });
 }
 
+/// Opens a store whose process was killed: reads and replays 120 MiB of write-ahead log.
+fn start(criterion: &mut Criterion) {
+    const LOG_BYTES: u64 = 120 << 20;
+    let mut group = criterion.benchmark_group("a start after a kill");
+    group.throughput(Throughput::Bytes(LOG_BYTES));
+    for (readings, hosts) in
+        [(Readings::Integers, 1000), (Readings::Doubles, 1000), (Readings::Integers, 100_000)]
+    {
+        let volume = Mem::new("v0");
+        let store = store_on(&volume, 256 << 20);
+        block_on(store.create_database(Database { name: "db".into(), keep: None }))
+            .expect("a database");
+        let mut load = Load::new(readings, hosts);
+        let segments = |volume: &Mem| -> u64 {
+            let listed = block_on(volume.list()).expect("a volume in memory");
+            let segments = listed.iter().filter(|listed| listed.name.as_str().contains("-wal/"));
+            segments.map(|listed| listed.len).sum()
+        };
+        while segments(&volume) < LOG_BYTES {
+            block_on(store.write(load.batch(), None)).expect("written");
+        }
+        group.bench_function(BenchmarkId::new(format!("{readings:?}"), hosts), |bencher| {
+            bencher.iter_custom(|rounds| {
+                let mut took = Duration::ZERO;
+                for _ in 0..rounds {
+                    let volume = volume.fork("v0");
+                    let start = Instant::now();
+                    let store = store_on(&volume, 256 << 20);
+                    took += start.elapsed();
+                    assert_eq!(store.figures().blocks, 0, "a start writes no blocks");
+                }
+                took
+            });
+        });
+    }
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500)).sample_size(10);
-    targets = ingest, blocks, last
+    targets = ingest, blocks, last, start
 }
 criterion_main!(benches);

@@ -76,6 +76,8 @@ struct Inner {
     prefetched: Option<Prefetched>,
     /// The most bytes of single reads and blocks together.
     bytes_max: AtomicU64,
+    /// Held from when single reads get less room until they are evicted, and while [`Cache::figures`] sums up.
+    shrinking: Mutex<()>,
     /// The current second, for heats.
     now: AtomicU32,
     misses: AtomicU64,
@@ -155,6 +157,7 @@ impl Cache {
             rewarms: rewarm && prefetch,
             prefetched: prefetch.then(Prefetched::default),
             bytes_max: AtomicU64::new(bytes),
+            shrinking: Mutex::new(()),
             now: AtomicU32::new(0),
             misses: AtomicU64::new(0),
             tail_hits: AtomicU64::new(0),
@@ -173,6 +176,7 @@ impl Cache {
     /// Limits the cache to `bytes`. It evicts single reads over the limit at once, prefetched blocks
     /// within a second.
     pub fn set_bytes(&self, bytes: u64) {
+        let _shrinking = self.0.shrinking.lock();
         self.0.bytes_max.store(bytes, Ordering::Relaxed);
         self.0.shrink();
     }
@@ -195,6 +199,7 @@ impl Cache {
     /// Its counters so far, and its contents now.
     #[must_use]
     pub fn figures(&self) -> Figures {
+        let _shrinking = self.0.shrinking.lock();
         let mut sum = Figures {
             bytes_max: self.0.bytes_max.load(Ordering::Relaxed),
             misses: self.0.misses.load(Ordering::Relaxed),
@@ -202,6 +207,7 @@ impl Cache {
             ..Figures::default()
         };
         self.0.shards.iter().for_each(|shard| shard.lock().add_to(&mut sum));
+        // Last: meanwhile blocks can only give room to single reads.
         if let Some(prefetched) = &self.0.prefetched {
             prefetched.add_to(&mut sum);
         }

@@ -178,9 +178,7 @@ impl Fetch {
             return prefetched.cool(self.block);
         }
         self.instead_of.into_iter().for_each(|victim| prefetched.drop_block(victim));
-        let most = inner.bytes_for_blocks();
-        let Some(room) = Room::take(prefetched, self.block, most) else { return };
-        inner.shrink();
+        let Some(room) = inner.take_room(prefetched, self.block) else { return };
         let into = IoBufMut::zeroed(len.next_multiple_of(PAGE));
         match handle.read_at(start, into, IO).await {
             Ok(bytes) if bytes.len() >= len => {
@@ -201,6 +199,20 @@ impl Fetch {
     }
 }
 
+impl Inner {
+    /// Takes room for a block from single reads; `None` if blocks have all the room they may have.
+    pub(super) fn take_room<'a>(
+        &self,
+        prefetched: &'a Prefetched,
+        block: Block,
+    ) -> Option<Room<'a>> {
+        let _shrinking = self.shrinking.lock();
+        let room = Room::take(prefetched, block, self.bytes_for_blocks())?;
+        self.shrink();
+        Some(room)
+    }
+}
+
 /// Room for a block that is being read; released on drop, unless the block arrived.
 pub(super) struct Room<'a> {
     prefetched: &'a Prefetched,
@@ -209,7 +221,7 @@ pub(super) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    pub(super) fn take(prefetched: &'a Prefetched, block: Block, most: u64) -> Option<Self> {
+    fn take(prefetched: &'a Prefetched, block: Block, most: u64) -> Option<Self> {
         let room = || Self { prefetched, block, kept: false };
         prefetched.reserve(block, most).then(room)
     }

@@ -15,7 +15,7 @@ use policy::prefetch::{Action, WARM, plan};
 use volume::IoBuf;
 
 use super::CachedObject;
-use super::prefetch::{FETCHES_MAX, Room};
+use super::prefetch::FETCHES_MAX;
 use super::prefetched::{Source, Table};
 use crate::leaf::ObjectId;
 
@@ -91,8 +91,7 @@ impl CachedObject {
         let Some(prefetched) = &inner.prefetched else { return };
         let rest = usize::try_from(block.start()).ok().and_then(|start| bytes.get(start..));
         let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return };
-        let Some(room) = Room::take(prefetched, block, inner.bytes_for_blocks()) else { return };
-        inner.shrink();
+        let Some(room) = inner.take_room(prefetched, block) else { return };
         // A copy, because the next table's writer reuses the buffer.
         let copy = IoBuf::from(&rest[..rest.len().min(Block::BYTES as usize)]);
         if room.keep(copy, Source::Writer) {

@@ -68,6 +68,26 @@ fn what_is_larger_than_a_block_can_be_is_not_kept() {
     assert_eq!(cache.figures().entries, 0);
 }
 
+/// A store whose indexes grow lowers the limit while others ask for figures: these once showed the new limit and the
+/// bytes from before it.
+#[test]
+fn figures_never_show_more_bytes_than_the_limit_while_it_falls() {
+    let cache = cache(16 * MIB);
+    std::thread::scope(|scope| {
+        let resizing = scope.spawn(|| {
+            for round in 0..300 {
+                cache.set_bytes(MIB);
+                (0..40).for_each(|n| put(&cache, round, n << 20, &[0; 50_000]));
+                cache.set_bytes(64 * KIB);
+            }
+        });
+        while !resizing.is_finished() {
+            let Figures { bytes, bytes_max, .. } = cache.figures();
+            assert!(bytes <= bytes_max, "{bytes} bytes of {bytes_max}");
+        }
+    });
+}
+
 #[test]
 fn a_damaged_read_is_not_served_twice() {
     let cache = cache(MIB);

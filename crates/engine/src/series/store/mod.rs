@@ -28,6 +28,7 @@ mod cuts;
 mod databases;
 mod delete;
 mod expire;
+mod extent;
 mod flush;
 mod index;
 mod inspect;

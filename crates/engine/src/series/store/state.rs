@@ -415,7 +415,6 @@ impl SeriesState {
 
     /// Appends an encoded row to its source's buffer.
     pub(super) fn append(&mut self, source: u32, row: &[u8], segment: u32, now: Instant) {
-        let full = self.source_bytes();
         let facts = &mut self.catalogue.sources[source];
         if facts.buffer == NONE {
             let buffer = Buffer { source, first: segment, is_ready: false, rows: Vec::new() };
@@ -435,12 +434,14 @@ impl SeriesState {
             }
             self.memory += size_of::<Buffer>();
         }
-        let buffer = &mut self.buffers[facts.buffer as usize];
+        let at = facts.buffer as usize;
+        let buffer = &mut self.buffers[at];
         let before = buffer.rows.capacity();
         buffer.rows.extend_from_slice(row);
         self.memory += buffer.rows.capacity() - before;
-        if !buffer.is_ready && buffer.rows.len() >= full {
-            buffer.is_ready = true;
+        let (is_ready, len) = (buffer.is_ready, buffer.rows.len());
+        if !is_ready && len >= SOURCE_BYTES_MIN && len >= self.source_bytes() {
+            self.buffers[at].is_ready = true;
             self.ready.push_back(source);
         }
     }

@@ -20,6 +20,7 @@ mod gone;
 mod inspected;
 mod model;
 mod owed;
+mod replayed;
 mod sizes;
 mod upkeep;
 

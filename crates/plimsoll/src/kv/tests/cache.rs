@@ -66,9 +66,11 @@ fn whatever_is_cached_a_get_gives_what_was_put_last() {
             let asked = random.random_range(0..3000_u32).to_be_bytes();
             assert_eq!(store.get(asked).expect("a get").as_ref(), model.get(&asked), "{policy:?}");
             if let Some(cache) = store.cache() {
+                assert!(cache.bytes.max(cache.bytes_max) <= 256 * KIB, "{policy:?}: {cache:?}");
+                // While indexes grow the limit falls: single reads leave at once, blocks within a second.
                 assert!(
-                    cache.bytes <= cache.bytes_max && cache.bytes_max <= 256 * KIB,
-                    "{cache:?}"
+                    cache.bytes <= cache.bytes_max || cache.entries == 0,
+                    "{policy:?}: {cache:?}"
                 );
             }
         }
