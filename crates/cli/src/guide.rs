@@ -68,8 +68,10 @@ fn completed(fragment: Table) -> String {
     let says_pool = fragment.contains_key("pool");
     merge(&mut settings, fragment);
     let names = |table: &Table| {
-        let pool = table["pool"]["main"]["volumes"].as_array().expect("a list");
-        pool.iter().map(|name| name.as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+        let pools = table["pool"].as_table().expect("pools");
+        let members = pools.values().flat_map(|pool| pool["volumes"].as_array().expect("a list"));
+        let members = members.map(|name| name.as_str().expect("a name").to_owned());
+        members.filter(|name| !pools.contains_key(name)).collect::<Vec<_>>()
     };
     if says_pool {
         for name in names(&settings) {

@@ -412,7 +412,7 @@ fn volumes_come_go_and_are_listed() {
         assert_eq!(body, r#"{"told":["f is \"/mnt/f\""],"settings":"lines"}"#);
         let fields = r#""contract":"gp3, 3000 IOPS","size_bytes":1000,"free_bytes":400,"objects":7,"bytes":600"#;
         let active = format!(
-            r#"{{"name":"f","state":"active",{fields},"only_here":6,"drain":null,"problem":null}}"#
+            r#"{{"name":"f","pool":"main","state":"active",{fields},"only_here":6,"drain":null,"problem":null}}"#
         );
         list(&active);
 

@@ -113,7 +113,8 @@ impl Pool {
     pub(super) fn read(section: &Section<'_>, volumes: &[&str], pools: &[&str]) -> Option<Self> {
         let name: String = section.name.split('.').next_back().unwrap_or_default().into();
         let accepted = "a list of volumes or pools, such as [\"a\", \"b\"]";
-        let known = [volumes, pools].concat();
+        let others = pools.iter().filter(|pool| **pool != name);
+        let known: Vec<_> = volumes.iter().chain(others).copied().collect();
         let members: Option<Vec<String>> = section.need("volumes", accepted, |field| {
             field.list(accepted, |name| Ok(name.known(&known)?.to_owned()))
         });
