@@ -13,7 +13,7 @@ pub struct Extent {
     pub is_hole: bool,
 }
 
-/// What [`Object::zero`](crate::Object::zero) does with the room of the bytes.
+/// What [`Object::zero`] does with the room of the bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Zeros {
     /// Frees it: a later write there may find the volume full.
