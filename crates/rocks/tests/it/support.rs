@@ -51,6 +51,21 @@ pub(crate) fn pool_of(volumes: Vec<Arc<dyn Volume>>, opening: Opening) -> volume
     block_on(Spread::open(members.collect(), opening))
 }
 
+/// Opens the pool of two pools, each of half of `volumes`, or creates it. It has `copies` copies of every object; the
+/// pools below have one of theirs.
+pub(crate) fn pool_of_pools(
+    volumes: Vec<Arc<dyn Volume>>,
+    copies: usize,
+) -> volume::Result<Spread> {
+    let halves = volumes.chunks(volumes.len().div_ceil(2)).zip(8..);
+    let pools = halves.map(|(half, id)| {
+        let pool = pool_of(half.to_vec(), opening().create_if_missing(PoolId(id)))?;
+        Ok(Arc::new(pool) as Arc<dyn Volume>)
+    });
+    let pools: volume::Result<_> = pools.collect();
+    pool_of(pools?, opening().copies(copies))
+}
+
 pub(crate) fn pool(volumes: &[Mem]) -> Spread {
     pool_of(plain(volumes), opening()).expect("the volumes are a pool or blank")
 }

@@ -34,6 +34,8 @@ struct World {
     crash: Crash,
     /// The pool's further volumes.
     others: Vec<Crash>,
+    /// How many volumes are a member of the pool; more than one of them are a pool themselves.
+    member_volumes: usize,
     /// Whether the first volume of the pool is away.
     is_one_away: bool,
     options: Options,
@@ -52,7 +54,8 @@ impl World {
         let power = Power::new();
         let crash = Crash::new(Mem::new("v0"), &power);
         let (others, is_one_away) = (Vec::new(), false);
-        Self { clock: Clock::simulated(), power, crash, others, is_one_away, options }
+        let clock = Clock::simulated();
+        Self { clock, power, crash, others, member_volumes: 1, is_one_away, options }
     }
 
     /// A world whose store has two partitions, on a pool that keeps two copies of everything on three volumes.
@@ -63,15 +66,40 @@ impl World {
         world
     }
 
+    /// The same store, on a pool of three pools of two volumes each.
+    fn on_pool_of_pools() -> Self {
+        let mut world = Self::on_pool();
+        let more = ["v3", "v4", "v5"].map(|name| Crash::new(Mem::new(name), &world.power));
+        world.others.extend(more);
+        world.member_volumes = 2;
+        world
+    }
+
     fn pool(&self) -> volume::Result<Spread> {
         let volumes = std::iter::once(&self.crash).chain(&self.others).enumerate();
-        let here = volumes.skip(usize::from(self.is_one_away));
-        let members =
-            here.map(|(at, crash)| Member::new(format!("v{at}"), crash.clone())).collect();
-        let opening = Opening::new(RoundRobin::default()).copies(2);
+        let volumes: Vec<_> =
+            volumes.map(|(at, crash)| Member::new(format!("v{at}"), crash.clone())).collect();
+        let mut members = Vec::new();
+        for (at, volumes) in volumes.chunks(self.member_volumes).enumerate() {
+            let here = &volumes[usize::from(self.is_one_away && at == 0)..];
+            match self.member_volumes {
+                1 => members.extend_from_slice(here),
+                _ => match self.pool_of(here.to_vec(), 1, PoolId(6 + at as u128)) {
+                    Ok(pool) => members.push(Member::new(format!("pool {at}"), pool)),
+                    // As the facade does: a pool without enough of its volumes is away.
+                    Err(error) if self.is_one_away && error.kind().is_away() => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        self.pool_of(members, 2, PoolId(5))
+    }
+
+    fn pool_of(&self, members: Vec<Member>, copies: usize, id: PoolId) -> volume::Result<Spread> {
+        let opening = Opening::new(RoundRobin::default()).copies(copies);
         let opening = match self.is_one_away {
             true => opening.allow_away(),
-            false => opening.create_if_missing(PoolId(5)),
+            false => opening.create_if_missing(id),
         };
         self.clock.run(Spread::open(members, opening))
     }

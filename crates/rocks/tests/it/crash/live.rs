@@ -18,9 +18,8 @@ use rust_rocksdb::{
     FlushOptions, IngestExternalFileOptions, SstFileWriter, WriteBatch, WriteOptions,
 };
 use volume::layer::crash::{Crash, Power};
-use volume::mem::Mem;
 
-use super::{machine, patient};
+use super::{FLAT, JOINED, MIRRORED, Shape, patient};
 use crate::support::{
     names, open_families, opening, plain, pool, pool_of, rounds, try_open_families,
     try_open_families_at,
@@ -246,9 +245,8 @@ impl History {
 }
 
 /// Checks what a power cut, or a crash of the process, left.
-fn check_survivors(survivors: &[Mem], history: &History, floors: &Floors, what: &str) {
-    let pool = pool(survivors);
-    let db = open_families(&pool, &FAMILIES);
+fn check_survivors(pool: &Spread, history: &History, floors: &Floors, what: &str) {
+    let db = open_families(pool, &FAMILIES);
     history.check(&db, floors, what);
     for &number in &history.ingested {
         for i in 0..5 {
@@ -258,9 +256,9 @@ fn check_survivors(survivors: &[Mem], history: &History, floors: &Floors, what: 
     }
     if let Some(&(number, began)) = history.checkpoints.last() {
         let name = format!("kv/at-{number}");
-        history.check(&open_copy(&pool, &name), &history.answered_before(began), &name);
+        history.check(&open_copy(pool, &name), &history.answered_before(began), &name);
     }
-    go_on(&db, &pool);
+    go_on(&db, pool);
 }
 
 fn open_copy(pool: &Spread, name: &str) -> Db {
@@ -286,11 +284,15 @@ fn go_on(db: &Db, pool: &Spread) {
 }
 
 /// A machine under load that loses power after a number of steps, and its history until then.
-fn cut_under_load(seed: u64, steps_max: u64) -> (Vec<Crash>, History, Xoshiro256PlusPlus) {
+fn cut_under_load(
+    shape: &Shape,
+    seed: u64,
+    steps_max: u64,
+) -> (Vec<Crash>, History, Xoshiro256PlusPlus) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let power = Power::new();
-    let crash = machine(&power);
-    let pool = pool_of(plain(&crash), opening()).unwrap();
+    let crash = shape.machine(&power);
+    let pool = (shape.pool)(plain(&crash)).unwrap();
     power.cut_after(random.next_u64() % steps_max);
     let history = run(&pool, &power, seed);
     assert!(power.is_off());
@@ -300,19 +302,31 @@ fn cut_under_load(seed: u64, steps_max: u64) -> (Vec<Crash>, History, Xoshiro256
 #[test]
 fn a_power_cut_under_load_loses_nothing_durable() {
     rounds(32, |seed| {
-        let (crash, history, mut random) = cut_under_load(seed, 6000);
-        for outcome in 0..2 {
-            let survivors: Vec<_> = crash.iter().map(|v| v.survivor(random.next_u64())).collect();
-            let what = format!("seed {seed}, outcome {outcome}");
-            check_survivors(&survivors, &history, &history.durable(), &what);
-        }
+        loses_nothing_durable(&FLAT, seed);
     });
+}
+
+#[test]
+fn a_power_cut_under_load_loses_nothing_durable_of_pools_of_pools() {
+    rounds(8, |seed| {
+        loses_nothing_durable(&JOINED, 3_000_000 + seed);
+        loses_nothing_durable(&MIRRORED, 4_000_000 + seed);
+    });
+}
+
+fn loses_nothing_durable(shape: &Shape, seed: u64) {
+    let (crash, history, mut random) = cut_under_load(shape, seed, 6000);
+    for outcome in 0..2 {
+        let survivors: Vec<_> = crash.iter().map(|v| v.survivor(random.next_u64())).collect();
+        let what = format!("seed {seed}, outcome {outcome}");
+        check_survivors(&shape.survived(&survivors), &history, &history.durable(), &what);
+    }
 }
 
 #[test]
 fn a_second_power_cut_while_the_database_opens_loses_nothing_more() {
     rounds(16, |seed| {
-        let (crash, history, mut random) = cut_under_load(1_000_000 + seed, 4000);
+        let (crash, history, mut random) = cut_under_load(&FLAT, 1_000_000 + seed, 4000);
         let mut survivors: Vec<_> = crash.iter().map(|v| v.survivor(random.next_u64())).collect();
         for _ in 0..3 {
             let power = Power::new();
@@ -324,16 +338,16 @@ fn a_second_power_cut_while_the_database_opens_loses_nothing_more() {
             survivors = crash.iter().map(|v| v.survivor(random.next_u64())).collect();
         }
         let what = format!("seed {seed}, cut again");
-        check_survivors(&survivors, &history, &history.durable(), &what);
+        check_survivors(&pool(&survivors), &history, &history.durable(), &what);
     });
 }
 
 #[test]
 fn the_death_of_the_process_under_load_loses_nothing_acknowledged() {
     rounds(16, |seed| {
-        let (crash, history, _) = cut_under_load(2_000_000 + seed, 6000);
+        let (crash, history, _) = cut_under_load(&FLAT, 2_000_000 + seed, 6000);
         let survivors: Vec<_> = crash.iter().map(Crash::after_process_death).collect();
         let what = format!("seed {seed}");
-        check_survivors(&survivors, &history, &history.acknowledged(), &what);
+        check_survivors(&pool(&survivors), &history, &history.acknowledged(), &what);
     });
 }

@@ -6,21 +6,48 @@ mod live;
 mod steps;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use pool::spread::Spread;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rocks::Settings;
 use rust_rocksdb::{Options, WriteOptions};
-use volume::Clock;
 use volume::layer::crash::{Crash, Power};
 use volume::mem::Mem;
+use volume::{Clock, Volume};
 
 use crate::support::{
-    NAME, key, open, opening, options, plain, pool, pool_of, rounds, try_open, value, volumes,
+    NAME, key, open, opening, options, plain, pool, pool_of, pool_of_pools, rounds, try_open,
+    value, volumes,
 };
 
 const KEYS: u32 = 50;
 const VOLUMES: usize = 3;
+
+/// What a machine has: a number of volumes, and the pool that they make.
+struct Shape {
+    volumes: usize,
+    pool: fn(Vec<Arc<dyn Volume>>) -> volume::Result<Spread>,
+}
+
+const FLAT: Shape = Shape { volumes: VOLUMES, pool: |volumes| pool_of(volumes, opening()) };
+/// Two pools, and every object is in one of them.
+const JOINED: Shape = Shape { volumes: 4, pool: |volumes| pool_of_pools(volumes, 1) };
+/// Two pools, and every object is in both.
+const MIRRORED: Shape = Shape { volumes: 4, pool: |volumes| pool_of_pools(volumes, 2) };
+
+impl Shape {
+    /// Its volumes on one power supply.
+    fn machine(&self, power: &Power) -> Vec<Crash> {
+        volumes(self.volumes).into_iter().map(|volume| Crash::new(volume, power)).collect()
+    }
+
+    /// The pool of what a crash left.
+    fn survived(&self, survivors: &[Mem]) -> Spread {
+        (self.pool)(plain(survivors)).expect("the volumes are a pool or blank")
+    }
+}
 
 /// The last version of a key that was acknowledged, and the last one tried.
 #[derive(Default)]
@@ -75,9 +102,9 @@ fn patient() -> Options {
     options
 }
 
-/// Volumes on one power supply.
+/// The volumes of a flat pool on one power supply.
 fn machine(power: &Power) -> Vec<Crash> {
-    volumes(VOLUMES).into_iter().map(|volume| Crash::new(volume, power)).collect()
+    FLAT.machine(power)
 }
 
 #[test]

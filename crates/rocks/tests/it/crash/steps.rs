@@ -19,9 +19,9 @@ use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::{Clock, Volume};
 
-use super::{machine, patient};
+use super::{FLAT, JOINED, MIRRORED, Shape, patient};
 use crate::support::{
-    NAME, at_once, compact, key, layered, names, opening, plain, pool, pool_of, try_open_all_at,
+    NAME, at_once, compact, key, layered, names, plain, rounds_asked, try_open_all_at,
     try_open_families, value,
 };
 
@@ -59,9 +59,9 @@ impl Promised {
     }
 
     /// Runs from a blank pool to a database that was opened again, with its pool. Stops at the first error.
-    fn live(&mut self, volumes: impl Fn() -> Vec<Arc<dyn Volume>>) -> rocks::Result<()> {
-        self.first_half(&pool_of(volumes(), opening())?)?;
-        let db = open(&pool_of(volumes(), opening())?)?;
+    fn live(&mut self, shape: &Shape, volumes: &[Arc<dyn Volume>]) -> rocks::Result<()> {
+        self.first_half(&(shape.pool)(volumes.to_vec())?)?;
+        let db = open(&(shape.pool)(volumes.to_vec())?)?;
         Ok(self.fill(&db, 4)?)
     }
 
@@ -177,35 +177,58 @@ fn assert_every_step(calls: &TraceLog) {
 }
 
 /// Runs with a cut after `steps`; returns whether it was cut, what was acknowledged, and two outcomes.
-fn cut_after(steps: u64) -> (bool, Promised, Vec<Vec<Mem>>) {
+fn cut_after(shape: &Shape, steps: u64) -> (bool, Promised, Vec<Vec<Mem>>) {
     let power = Power::new();
-    let crash = machine(&power);
+    let crash = shape.machine(&power);
     power.cut_after(steps);
     let mut promised = Promised::default();
-    let lived = promised.live(|| plain(&crash));
+    let lived = promised.live(shape, &plain(&crash));
     assert!(lived.is_ok() || power.is_off(), "with the power on: {lived:?}");
     let outcomes = (0..2).map(|i| crash.iter().map(|v| v.survivor(2 * steps + i)).collect());
     (power.is_off(), promised, outcomes.collect())
 }
 
-#[test]
-fn a_power_cut_between_any_two_steps_leaves_what_was_promised() {
+/// Cuts the power at each `stride`th step.
+fn cut_between_steps(shape: &Shape, stride: u64) {
     let steps = {
         let (power, clock, calls) = (Power::new(), Clock::real(), TraceLog::new(1_000_000));
-        let crash = machine(&power);
+        let crash = shape.machine(&power);
         let traced = layered(&crash, |volume, label| Trace::new(volume, label, &calls, &clock));
-        Promised::default().live(|| traced.clone()).unwrap();
+        Promised::default().live(shape, &traced).unwrap();
         assert_every_step(&calls);
         power.steps()
     };
     // RocksDB's own threads vary the number of steps a little.
     let uncut = AtomicU64::new(0);
-    at_once(0..steps + 32, |k| {
-        let (cut, promised, outcomes) = cut_after(k);
+    at_once(0..(steps + 32) / stride + 1, |k| {
+        let k = k * stride;
+        let (cut, promised, outcomes) = cut_after(shape, k);
         uncut.fetch_add(u64::from(!cut), Ordering::Relaxed);
         for (i, survivors) in outcomes.iter().enumerate() {
-            check(&pool(survivors), &promised, &format!("cut at step {k}, outcome {i}"));
+            let pool = shape.survived(survivors);
+            check(&pool, &promised, &format!("cut at step {k}, outcome {i}"));
         }
     });
     assert!(uncut.into_inner() > 0, "the last steps of a run were not cut");
+}
+
+#[test]
+fn a_power_cut_between_any_two_steps_leaves_what_was_promised() {
+    cut_between_steps(&FLAT, 1);
+}
+
+#[test]
+fn a_power_cut_leaves_what_was_promised_by_a_pool_of_pools() {
+    cut_between_steps(&JOINED, pools_stride());
+}
+
+#[test]
+fn a_power_cut_leaves_what_was_promised_by_a_pool_of_pools_with_copies() {
+    cut_between_steps(&MIRRORED, pools_stride());
+}
+
+/// Pools of pools take most steps of a flat pool and the same recovery: some are enough. More by hand, down to each:
+/// `PLIMSOLL_ROUNDS=1000`.
+fn pools_stride() -> u64 {
+    (1000 / rounds_asked().unwrap_or(59)).max(1)
 }

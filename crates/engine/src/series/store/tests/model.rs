@@ -273,6 +273,15 @@ fn holds_what_a_map_holds_on_a_pool_that_misses_a_volume() {
     }
 }
 
+/// The pool's members are pools of two volumes. One of these goes and comes back.
+#[test]
+fn holds_what_a_map_holds_on_a_pool_of_pools_that_misses_a_volume() {
+    for seed in 0..rounds(40) {
+        println!("seed {seed}");
+        live(World::on_pool_of_pools(), seed);
+    }
+}
+
 fn live(mut world: World, seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let random = &mut random;
@@ -354,6 +363,11 @@ fn recovers_from_a_cut_at_every_step() {
 #[test]
 fn recovers_on_a_pool_from_a_cut_at_every_step_that_takes_a_volume_along() {
     recovers(World::on_pool);
+}
+
+#[test]
+fn recovers_on_a_pool_of_pools_from_a_cut_at_every_step_that_takes_a_volume_along() {
+    recovers(World::on_pool_of_pools);
 }
 
 fn recovers(new: fn() -> World) {
