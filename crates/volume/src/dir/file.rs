@@ -120,7 +120,6 @@ impl File {
             return Ok(());
         }
         let end = self.end(offset, data.len())?;
-        self.is_unsynced.store(true, Ordering::Release);
         let parts = Parts::of(offset, data.len());
         let written = if !self.direct {
             let _shared = self.pages.read();
@@ -132,7 +131,13 @@ impl File {
             let _exclusive = self.pages.write();
             self.grow(end, self.write_parts(parts, data, offset))
         };
+        self.changed();
         written.map_err(|failed| self.unwritten(offset, data.len(), failed))
+    }
+
+    /// A change was made, which a sync that began before it may not cover.
+    fn changed(&self) {
+        self.is_unsynced.store(true, Ordering::Release);
     }
 
     fn end(&self, offset: u64, len: usize) -> Result<u64> {
@@ -166,7 +171,7 @@ impl File {
                 if self.is_unsynced.load(Ordering::Acquire) && sys::is_of_bytes(failed.errno) {
                     return self.poison(failed.errno);
                 }
-                self.is_unsynced.store(true, Ordering::Release);
+                self.changed();
                 self.unwritten(offset, data.len(), failed)
             })?;
         }
@@ -180,8 +185,9 @@ impl File {
         if range.is_empty() {
             return Ok(());
         }
-        self.is_unsynced.store(true, Ordering::Release);
-        sys::zero(&self.fd, &range, room).map_err(|errno| {
+        let zeroed = sys::zero(&self.fd, &range, room);
+        self.changed();
+        zeroed.map_err(|errno| {
             let doing =
                 format!("make {} bytes at {} zeros in", range.end - range.start, range.start);
             self.error(doing, errno)
@@ -230,10 +236,9 @@ impl File {
     fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
         let _exclusive = self.pages.write();
-        self.is_unsynced.store(true, Ordering::Release);
-        sys::before(Call::SetLen)
-            .and_then(|()| fs::ftruncate(&self.fd, len))
-            .map_err(|errno| self.error(format_args!("set to {len} bytes the length of"), errno))?;
+        let cut = sys::before(Call::SetLen).and_then(|()| fs::ftruncate(&self.fd, len));
+        self.changed();
+        cut.map_err(|errno| self.error(format_args!("set to {len} bytes the length of"), errno))?;
         self.len.store(len, Ordering::Release);
         Ok(())
     }
