@@ -135,8 +135,8 @@ impl Handle {
         if data.is_empty() {
             return Ok(());
         }
-        let _in_order = self.in_order(range(offset, data.len() as u64)).await;
         let (_shared, hashing) = self.begin_write(offset).await?;
+        let _in_order = self.in_order(range(offset, data.len() as u64)).await;
         let replicas = self.inode().replicas();
         let together = Together::begin(self, &replicas, offset);
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
@@ -146,7 +146,8 @@ impl Handle {
         self.lost_is_written().await
     }
 
-    /// The claim of a change on its range, if the object is written in place.
+    /// The claim of a change on its range, if the object is written in place. Only under the lock of writers: a copier that
+    /// excludes them reads, and reads wait for claims.
     async fn in_order(&self, range: Range<u64>) -> Option<Claim> {
         match self.inode().is_overwritten() {
             true => Some(self.inode().changes.claim(range).await),
@@ -159,8 +160,8 @@ impl Handle {
         self.must_not_be_sealed()?;
         let range = range(offset, data.len() as u64);
         if !data.is_empty() && self.inode().is_overwritten() {
-            let _in_order = self.inode().changes.claim(range.clone()).await;
             let (_shared, hashing) = self.begin_write(offset).await?;
+            let _in_order = self.inode().changes.claim(range.clone()).await;
             // A cut of the object is recorded before it is made, and waits for these locks then.
             if self.pool().catalog.committed_len(self.inode()).is_some_and(|len| range.end <= len) {
                 return self.write_in_place(offset, &data, hashing, io).await;
@@ -192,9 +193,9 @@ impl Handle {
         if range.is_empty() {
             return Ok(());
         }
-        let _in_order = self.in_order(range.clone()).await;
         // The checksum of bytes that are written one after the other ends here.
         let (_shared, _hashing) = self.begin_write(range.start).await?;
+        let _in_order = self.in_order(range.clone()).await;
         let replicas = self.inode().replicas();
         let together = Together::begin(self, &replicas, range.start);
         let zeros = replicas.iter().map(|replica| self.zero_in(replica, &range, room, io));
@@ -286,9 +287,8 @@ impl Handle {
     pub(super) async fn resize(&self, len: u64) -> Result<()> {
         self.must_not_be_sealed()?;
         let _in_order = self.inode().resizing.lock().await;
-        // Before the lock of writers, as every change does.
-        let _claim = self.in_order(len.min(self.inode().len())..u64::MAX).await;
         let (_shared, hashing) = self.begin_write(len.min(self.inode().len())).await?;
+        let _claim = self.in_order(len.min(self.inode().len())..u64::MAX).await;
         if self.inode().kind != Kind::Log && len < self.inode().len() {
             // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
             // The wait includes the record of an earlier attempt that failed.
