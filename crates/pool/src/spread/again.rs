@@ -7,12 +7,14 @@
 //! the mover then verifies all copies by it and replaces those that are damaged elsewhere too.
 //!
 //! If writing or syncing the accepted bytes fails, the copy stays: it may have the only good bytes of other ranges. It
-//! counts as damaged until a later read repairs it, or until it is replaced.
+//! counts as damaged until a later read repairs it, or until it is replaced. A copy that is sealed in a pool below is
+//! dropped instead, once another was verified, and made again.
 
 use std::sync::Arc;
 
 use volume::{Check, Error, ErrorKind, Io, IoBufMut, Result, again};
 
+use super::copies::Others;
 use super::handle::{Handle, is_suspicious};
 use super::inode::Replica;
 
@@ -66,10 +68,25 @@ impl Handle {
             pool.damages.tell(inode, &replica, REFUSED);
             match self.repair(&replica, &source, offset, len, io, &check).await {
                 Ok(()) => pool.damages.repaired(inode.id, &[replica.number]),
+                // It is sealed in a pool below, which refuses writes.
+                Err(e) if e.kind() == ErrorKind::Invalid => self.give_up(&replica, &e).await,
                 Err(e) => tracing::warn!("{} stays damaged for now: {e}", inode.name),
             }
         }
         Ok(read)
+    }
+
+    /// Drops a damaged copy that cannot be repaired in place, if another one has the bytes that a checksum covers. A
+    /// [`Mover`](crate::mover::Mover) makes a new one.
+    async fn give_up(&self, damaged: &Replica, why: &Error) {
+        let (pool, inode) = (self.pool(), self.inode());
+        tracing::debug!("{}: a damaged copy is replaced: {why}", inode.name);
+        let dropped = self.spread().drop_copy_if(inode.id, damaged.number, Others::Hold).await;
+        pool.replication.due();
+        match dropped {
+            Ok(()) => pool.damages.repaired(inode.id, &[damaged.number]),
+            Err(e) => tracing::warn!("{} stays damaged for now: {e}", inode.name),
+        }
     }
 
     /// Writes the bytes of `source` over a range of `damaged`, if `check` accepts them. Durable on return.

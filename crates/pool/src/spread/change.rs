@@ -39,13 +39,6 @@ enum Change {
     Sync,
 }
 
-/// How the writes to a copy end.
-#[derive(Clone, Copy)]
-enum End {
-    Sync,
-    Seal,
-}
-
 impl<'a> Together<'a> {
     const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], from: u64) -> Self {
         Self { handle, replicas, from, ended: false }
@@ -339,19 +332,10 @@ impl Handle {
 
     /// Syncs every copy, and drops those that fail; gives those that were synced or dropped.
     pub(super) async fn sync_copies(&self, io: Io) -> Result<Vec<Arc<Replica>>> {
-        self.end_copies(io, End::Sync).await
-    }
-
-    /// The same, and says to the volumes that no byte changes again: one of them may be a pool.
-    pub(super) async fn seal_copies(&self, io: Io) -> Result<Vec<Arc<Replica>>> {
-        self.end_copies(io, End::Seal).await
-    }
-
-    async fn end_copies(&self, io: Io, end: End) -> Result<Vec<Arc<Replica>>> {
         // The leaf objects of a log have its length.
         let len = if self.inode().kind == Kind::Log { 0 } else { self.inode().len() };
         let replicas = self.inode().replicas();
-        let syncs = replicas.iter().map(|replica| self.end_copy(replica, len, io, end));
+        let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
         let synced = join_all(syncs).await;
         Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
         Ok(replicas)
@@ -359,10 +343,6 @@ impl Handle {
 
     /// Syncs a copy; extends parts that are too short for `len` bytes.
     pub(super) async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
-        self.end_copy(replica, len, io, End::Sync).await
-    }
-
-    async fn end_copy(&self, replica: &Replica, len: u64, io: Io, end: End) -> Result<()> {
         let syncs = (0..replica.parts()).map(async |part| {
             let leaf = self.leaf_of(replica, part).await?;
             let len = replica.part_len(part, len);
@@ -371,14 +351,20 @@ impl Handle {
                 if leaf.len() < len {
                     leaf.set_len(len).await?;
                 }
-                match end {
-                    End::Sync => leaf.sync(io).await,
-                    End::Seal => leaf.seal(io).await,
-                }
+                leaf.sync(io).await
             };
             synced.await.map_err(|e| name_part(self.inode(), replica, part, e))
         });
         all(join_all(syncs).await)
+    }
+
+    /// Seals the leaf objects of a copy that was synced.
+    pub(super) async fn seal_copy(&self, replica: &Replica, io: Io) -> Result<()> {
+        let seals = (0..replica.parts()).map(async |part| {
+            let sealed = self.leaf_of(replica, part).await?.seal(io).await;
+            sealed.map_err(|e| name_part(self.inode(), replica, part, e))
+        });
+        all(join_all(seals).await)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::future::join_all;
 use policy::intent::Kind;
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Intent, Name, Result};
@@ -36,13 +37,14 @@ impl Handle {
         pool.journal.ready().await?;
         let _in_order = inode.resizing.lock().await;
         let exclusive = inode.write_lock.exclusive().await;
-        if !inode.is_sealed() {
+        let is_new = !inode.is_sealed();
+        if is_new {
             if inode.doubt().is_some() {
                 let what = format!("{}: a write failed on all copies: seal it again", inode.name);
                 return Err(Error::new(ErrorKind::Unavailable, what));
             }
             let len = inode.len();
-            self.seal_copies(io).await?;
+            self.sync_copies(io).await?;
             let checksum = match inode.checksum_of(len) {
                 Some(checksum) => checksum,
                 None => self.read_back(len, io).await?,
@@ -51,7 +53,23 @@ impl Handle {
             inode.run(|_| false);
         }
         drop(exclusive);
-        pool.journal.durable(inode.lsn()).await
+        pool.journal.durable(inode.lsn()).await?;
+        if is_new {
+            self.seal_below(io).await;
+        }
+        Ok(())
+    }
+
+    /// Tells the volumes that no byte changes again: one of them may be a pool. Only once the manifest durably says so: a
+    /// pool below refuses changes of a sealed object, also a cut to the length that an unsealed one had at its last sync.
+    /// A copy that is not sealed there lacks a checksum of its own, and is as good otherwise.
+    async fn seal_below(&self, io: Io) {
+        let inode = self.inode();
+        let replicas = inode.replicas();
+        let sealed = replicas.iter().map(|replica| self.seal_copy(replica, io));
+        for e in join_all(sealed).await.into_iter().filter_map(Result::err) {
+            tracing::debug!("{}: a copy is not sealed on its volume: {e}", inode.name);
+        }
     }
 
     /// The checksum that all copies have.
@@ -98,11 +116,12 @@ impl Spread {
             let what = format!("{name}: cannot be sealed before all of it is synced");
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        // To a volume that is a pool it says that it may record a checksum, too.
-        self.handle(Arc::clone(&inode)).seal_copies(Io::new(Origin::UserWrite, Step::Data)).await?;
         pool.catalog.seal(&inode, checked)?;
         drop(exclusive);
-        pool.journal.durable(inode.lsn()).await
+        pool.journal.durable(inode.lsn()).await?;
+        let io = Io::new(Origin::UserWrite, Step::Data);
+        self.handle(Arc::clone(&inode)).seal_below(io).await;
+        Ok(())
     }
 
     /// As [`Spread::seal`], for a table that was written for `origin`, with `intent` as its final

@@ -21,6 +21,7 @@ mod model;
 mod objects;
 mod owners;
 mod pairs;
+mod pools;
 mod process;
 mod rebalancing;
 mod replication;

@@ -7,6 +7,9 @@
 //!   Spread ── Simulate ── Deadline ── Fault ── Crash        one row for each volume
 //! ```
 //!
+//! With some seeds the members of the pool are pools of two such volumes. There a member is what a volume is below: it has
+//! a copy of an object, and is lost as a whole.
+//!
 //! Invariants:
 //!
 //! - a read returns the last acknowledged version or a later attempt, never an older one or a removed
@@ -23,9 +26,11 @@
 mod client;
 mod expect;
 mod rot;
+mod tree;
 mod weather;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,7 +40,7 @@ use policy::placement::{LeastOverlap, RoundRobin, VolumeId};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use pool::spread::{Opening, Problem};
-use pool::{Member, PoolId, Spread};
+use pool::{PoolId, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::layer::crash::{Crash, Power};
@@ -47,6 +52,7 @@ use volume::{Name, Volume};
 
 use self::client::{Client, Sure};
 use self::rot::Rot;
+use self::tree::Tree;
 use crate::device::any_contract;
 use crate::{Program, Sim};
 
@@ -75,6 +81,7 @@ enum Weather {
 }
 
 struct World {
+    tree: Tree,
     copies: usize,
     rot: Rc<Rot>,
     clients: Vec<Rc<Client>>,
@@ -83,13 +90,15 @@ struct World {
 
 fn run(sim: &Sim) -> String {
     let mut random = sim.random("set-up");
-    let volumes: u32 = random.random_range(2..=6);
-    let copies = random.random_range(2..=3.min(volumes as usize));
+    let members: u32 = random.random_range(2..=6);
+    let copies = random.random_range(2..=3.min(members as usize));
+    let tree = Tree::draw(sim, members);
+    let volumes = tree.volumes();
     let rot = Rc::new(Rot::default());
     let client = |n| Rc::new(Client::new(sim, n, Rc::clone(&rot)));
     let clients = (0..random.random_range(1..=3)).map(client).collect();
-    let images = formatted(sim, volumes, copies);
-    let mut world = World { copies, rot, clients, images };
+    let images = formatted(sim, &tree, copies);
+    let mut world = World { tree, copies, rot, clients, images };
     let mut lost = None;
     let mut told = Vec::new();
     for life in 0..random.random_range(2..=6) {
@@ -101,7 +110,7 @@ fn run(sim: &Sim) -> String {
         };
         world.rot.begin_life();
         let away = match lost {
-            Some(lost) => vec![lost],
+            Some(lost) => world.tree.of(lost).to_vec(),
             None if world.rot.must_heal() => Vec::new(),
             None => away(&mut random, volumes),
         };
@@ -117,8 +126,9 @@ fn run(sim: &Sim) -> String {
     calm_end(sim, &mut world, &mut random, lost);
     let counts = world.clients.iter().map(|client| client.counts());
     let (acknowledged, refused) = counts.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+    let shape = if world.tree.is_flat() { String::new() } else { format!("{members} members of ") };
     format!(
-        "{volumes} volumes, {copies} copies, {acknowledged} acknowledged, {refused} refused, {}",
+        "{shape}{volumes} volumes, {copies} copies, {acknowledged} acknowledged, {refused} refused, {}",
         told.join(", ")
     )
 }
@@ -140,16 +150,16 @@ fn opening(copies: usize, random: &mut Xoshiro256PlusPlus) -> Opening {
 }
 
 /// Volumes with a new pool on them.
-fn formatted(sim: &Sim, volumes: u32, copies: usize) -> Vec<Image> {
-    let mems: Vec<_> = (0..volumes).map(|i| Mem::new(&label(i))).collect();
-    let members = (0..).zip(&mems).map(|(i, mem)| Member::new(label(i), mem.clone())).collect();
+fn formatted(sim: &Sim, tree: &Tree, copies: usize) -> Vec<Image> {
+    let mems: Vec<_> = (0..tree.volumes()).map(|i| Mem::new(&label(i))).collect();
+    let members = tree.formatted(&mems, 0).expect("memory does not fail");
     let opening = opening(copies, &mut sim.random("format"));
     let made = sim.clock().run(Spread::open(members, opening)).expect("memory does not fail");
     drop(made);
     mems.iter().map(Mem::image).collect()
 }
 
-/// One life of the pool, without the volumes `away`. If several failed together, returns the one that stays
+/// One life of the pool, without the volumes `away`. If several members failed together, returns the one that stays
 /// away in the next life.
 fn live(
     sim: &Sim,
@@ -177,10 +187,11 @@ fn live(
     let heals = all && (must_heal || random.random_bool(0.5));
     sim.spawn("opener", {
         let (sim, clients, opened) = (sim.clone(), world.clients.clone(), Rc::clone(&opened));
-        let (members, opening) = (machine.members(), opening(world.copies, random));
+        let opening = opening(world.copies, random);
         let (power, lost, machine) = (machine.power.clone(), Rc::clone(&lost), machine.clone());
         async move {
-            let pool = match Spread::open(members, opening).await {
+            let opening = async { Spread::open(machine.members(&sim).await?, opening).await };
+            let pool = match opening.await {
                 Ok(pool) => pool,
                 Err(error) => {
                     let fine = !all && error.kind().is_away();
@@ -234,11 +245,11 @@ fn live(
     });
     let death = machine.live_and_die(sim, &world.clients, &opened, random);
     machine.images(&mut world.images, death, random);
-    let here = |lost: &u32| !away.contains(lost);
+    let here = |lost: &u32| !world.tree.of(*lost).iter().all(|volume| away.contains(volume));
     lost.get().filter(here)
 }
 
-/// Every volume is back: every acknowledged object is there, and stays when any one volume is lost.
+/// Every volume is back: every acknowledged object is there, and stays when any one member is lost, or a part of it.
 fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost: Option<u32>) {
     if lost.is_some() {
         // Volumes that failed together also come back together.
@@ -248,7 +259,8 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
     let closes = random.random_bool(0.5);
     let opening_all = opening(world.copies, random);
     sim.clock().run(async {
-        let pool = Spread::open(machine.members(), opening_all).await;
+        let members = machine.members(sim).await.expect("every volume is here");
+        let pool = Spread::open(members, opening_all).await;
         let pool = pool.unwrap_or_else(|e| panic!("opening with everything: {e}"));
         let reads_first = random.random_bool(0.5);
         if reads_first {
@@ -272,20 +284,28 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
             pool.close().await.expect("nothing fails");
         }
     });
+    if closes {
+        machine.close_below(sim);
+    }
     let death = if random.random_bool(0.5) { Death::Power } else { Death::Process };
     machine.power.cut();
     machine.images(&mut world.images, death, random);
-    let volumes = world.images.len() as u32;
-    let gone = random.random_range(0..volumes);
-    if volumes == 2 {
+    let members = world.tree.members();
+    let gone = random.random_range(0..members);
+    if members == 2 {
         return;
     }
-    sim.note("machine", format_args!("! volume {gone} is lost"));
-    let machine = Machine::boot(sim, world, &[gone], random);
+    let mut away = world.tree.of(gone).to_vec();
+    if away.len() > 1 && random.random() {
+        away.truncate(1);
+    }
+    sim.note("machine", format_args!("! the volumes {away:?} of member {gone} are lost"));
+    let machine = Machine::boot(sim, world, &away, random);
     let opening = opening(world.copies, random);
     sim.clock().run(async {
-        let pool = Spread::open(machine.members(), opening).await;
-        let pool = pool.unwrap_or_else(|e| panic!("opening without volume {gone}: {e}"));
+        let members = machine.members(sim).await.expect("every other volume is here");
+        let pool = Spread::open(members, opening).await;
+        let pool = pool.unwrap_or_else(|e| panic!("opening without {away:?}: {e}"));
         for client in &world.clients {
             client.verify(&pool, Sure::All).await;
         }
@@ -312,7 +332,7 @@ async fn scrub(sim: Sim, pool: Spread, rot: Rc<Rot>, sure: Sure) {
 
 /// Repairs missing copies, makes further ones, and drops some.
 async fn copy(sim: Sim, pool: Spread, machine: Machine) {
-    let (rot, volumes) = (&machine.rot, machine.volumes.len());
+    let (rot, members) = (&machine.rot, machine.tree.members());
     let mut random = sim.random("copier");
     for _ in 0..random.random_range(0..8) {
         sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
@@ -338,7 +358,7 @@ async fn copy(sim: Sim, pool: Spread, machine: Machine) {
         let good = object.copies.iter().find(|placed| !rot.is_in(object.id, placed));
         let volume = match good {
             Some(good) if is_rotten && random.random_bool(0.5) => good.layout.volumes()[0],
-            _ => VolumeId(random.random_range(0..volumes) as u16),
+            _ => VolumeId(random.random_range(0..members as usize) as u16),
         };
         let done =
             match object.copies.iter().any(|placed| placed.layout.volumes().contains(&volume)) {
@@ -372,6 +392,11 @@ enum Death {
 /// Volumes of one machine, from its start to its end.
 #[derive(Clone)]
 struct Machine {
+    tree: Tree,
+    /// The pools below that are open, by the number of the member.
+    below: Rc<RefCell<BTreeMap<u32, Spread>>>,
+    /// Draws the placement in them.
+    seed: u64,
     power: Power,
     plan: FaultPlan,
     crashes: Vec<Crash>,
@@ -405,7 +430,11 @@ impl Machine {
         });
         let volumes = volumes.collect();
         let failed = Rc::new(RefCell::new(vec![false; images.len()]));
+        let seed = if world.tree.is_flat() { 0 } else { random.random() };
         Self {
+            tree: world.tree.clone(),
+            below: Rc::default(),
+            seed,
             power,
             plan,
             crashes,
@@ -415,11 +444,6 @@ impl Machine {
             away: away.to_vec(),
             rot: Rc::clone(&world.rot),
         }
-    }
-
-    fn members(&self) -> Vec<Member> {
-        let here = (0..).zip(&self.volumes).filter(|(i, _)| !self.away.contains(i));
-        here.map(|(i, volume)| Member { label: label(i), volume: Arc::clone(volume) }).collect()
     }
 
     fn live_and_die(
@@ -450,11 +474,12 @@ impl Machine {
         let pool = opened.take();
         // A close in order with every volume here leaves the mark of a clean end.
         if !in_order || !self.away.is_empty() {
-            self.rot.before_death(&self.crashes, pool.as_ref());
+            self.rot.before_death(self, pool.as_ref());
         }
         if let Some(pool) = pool.filter(|_| death == Death::Closed) {
             let closed = sim.clock().run(pool.close());
             sim.note("machine", format_args!("! closed: {closed:?}"));
+            self.close_below(sim);
         }
         clients.iter().for_each(|client| client.stop());
         self.power.cut();

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use policy::placement::{Layout, VolumeId};
 use pool::spread::ObjectStat;
-use pool::{Kind, ObjectId, Placed, Spread};
+use pool::{ObjectId, Placed, Spread};
 use rand::RngExt;
-use volume::layer::crash::Crash;
 use volume::task::block_on;
 use volume::{IoBufMut, Name, Volume};
 
+use super::tree::leaf;
 use super::{COPY, Machine, Weather};
 use crate::Sim;
 
@@ -97,7 +97,9 @@ impl Rot {
         random: &mut impl RngExt,
     ) -> bool {
         let is_here = |placed: &Placed| match placed.layout {
-            Layout::Whole { volume } => !machine.away.contains(&u32::from(volume.0)),
+            Layout::Whole { volume } => machine
+                .place(volume, &leaf(object, placed))
+                .is_some_and(|(device, _)| !machine.away.contains(&(device as u32))),
             Layout::Striped { .. } => false,
         };
         if object.copies.len() < 2 || !object.copies.iter().all(is_here) {
@@ -107,8 +109,11 @@ impl Rot {
         let offset = random.random_range(0..len);
         let flip = 1 << random.random_range(0..8);
         let volume = placed.layout.volumes()[0];
-        let crash = &machine.crashes[usize::from(volume.0)];
-        let Some(good) = crash.damage(&leaf(object, placed), offset, |byte| byte ^ flip) else {
+        let Some((device, leaf)) = machine.place(volume, &leaf(object, placed)) else {
+            return false;
+        };
+        let crash = &machine.crashes[device];
+        let Some(good) = crash.damage(&leaf, offset, |byte| byte ^ flip) else {
             return false;
         };
         let spot = Spot {
@@ -140,10 +145,10 @@ impl Rot {
         let found = objects.iter().find(|object| object.id == id).and_then(|object| {
             let placed =
                 object.copies.iter().find(|placed| placed.layout.volumes().contains(&volume))?;
-            Some(leaf(object, placed))
+            machine.place(volume, &leaf(object, placed))
         });
-        let Some(leaf) = found else { return false };
-        let crash = &machine.crashes[usize::from(volume.0)];
+        let Some((device, leaf)) = found else { return false };
+        let crash = &machine.crashes[device];
         let read = block_on(async {
             let copy = crash.open(&leaf).await?;
             copy.read_at(spot.offset, IoBufMut::zeroed(1), COPY).await
@@ -152,7 +157,7 @@ impl Rot {
     }
 
     /// The machine is about to die: puts right what no checksum covers. Without a pool, none was opened.
-    pub(super) fn before_death(&self, crashes: &[Crash], pool: Option<&Spread>) {
+    pub(super) fn before_death(&self, machine: &Machine, pool: Option<&Spread>) {
         let objects = pool.map(Spread::objects);
         self.spots.borrow_mut().retain(|&id, spot| {
             let checked_len = objects.as_ref().map_or(u64::MAX, |objects| {
@@ -164,12 +169,11 @@ impl Rot {
             }
             // Copies of the copy are as bad.
             let begins = format!("o{id}");
-            for crash in crashes {
-                let leaves = block_on(crash.list()).expect("the power is on");
-                for leaf in leaves.iter().filter(|leaf| leaf.name.as_str().starts_with(&begins)) {
-                    let mend = |byte| if byte == spot.bad { spot.good } else { byte };
-                    crash.damage(&leaf.name, spot.offset, mend);
-                }
+            for (_, (device, leaf)) in
+                machine.places().iter().filter(|(name, _)| name.as_str().starts_with(&begins))
+            {
+                let mend = |byte| if byte == spot.bad { spot.good } else { byte };
+                machine.crashes[*device].damage(leaf, spot.offset, mend);
             }
             false
         });
@@ -210,19 +214,4 @@ impl Machine {
             }
         }
     }
-}
-
-/// The name of a copy on its volume, see `docs/format`.
-fn leaf(object: &ObjectStat, placed: &Placed) -> Name {
-    let (id, number) = (object.id, placed.number);
-    let end = match object.kind {
-        Kind::Table => "tab",
-        Kind::Data => "dat",
-        Kind::Log => "log",
-    };
-    let name = match number {
-        0 => format!("o{id}.{end}"),
-        _ => format!("o{id}-{number:016x}.{end}"),
-    };
-    Name::new(&name).expect("letters, digits, dots and dashes make a valid name")
 }

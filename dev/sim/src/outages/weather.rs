@@ -17,15 +17,30 @@ use super::{Machine, label};
 use crate::Sim;
 
 impl Machine {
-    /// A set of volumes, mostly more than one.
-    fn some_volumes(&self, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
-        let volumes = self.faults.len() as u32;
+    /// A set of so many volumes or members, mostly more than one.
+    fn some_of(count: u32, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
         let share = [0.3, 0.6, 0.9][random.random_range(0..3)];
-        let mut some: Vec<_> = (0..volumes).filter(|_| random.random_bool(share)).collect();
+        let mut some: Vec<_> = (0..count).filter(|_| random.random_bool(share)).collect();
         if some.is_empty() {
-            some.push(random.random_range(0..volumes));
+            some.push(random.random_range(0..count));
         }
         some
+    }
+
+    /// All volumes of the member `gone`, and some of those of each other member.
+    fn volumes_of(&self, members: &[u32], gone: u32, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
+        let mut volumes = Vec::new();
+        for &member in members {
+            match self.tree.of(member) {
+                [first, second] if member != gone => match random.random_range(0..4) {
+                    0 => volumes.push(*first),
+                    1 => volumes.push(*second),
+                    _ => volumes.extend([first, second]),
+                },
+                all => volumes.extend(all),
+            }
+        }
+        volumes
     }
 
     /// Random failures of a volume.
@@ -73,7 +88,10 @@ impl Machine {
         for _ in 0..random.random_range(1..8) {
             sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
             if random.random_bool(0.5) {
-                let (volumes, rules) = (self.some_volumes(&mut random), Self::rules(&mut random));
+                let (volumes, rules) = (
+                    Self::some_of(self.faults.len() as u32, &mut random),
+                    Self::rules(&mut random),
+                );
                 sim.note("weather", format_args!("! {volumes:?} fail: {rules:?}"));
                 for volume in volumes {
                     injected.extend(self.fail(volume, &rules));
@@ -101,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// Several volumes fail at one moment.
+    /// Volumes of several members fail at one moment, all of those of the member that is lost.
     pub(super) async fn strike(
         self,
         sim: Sim,
@@ -111,8 +129,8 @@ impl Machine {
     ) {
         let mut random = sim.random("strike");
         sim.clock().sleep(Duration::from_micros(random.random_range(0..150_000))).await;
-        let volumes = self.some_volumes(&mut random);
-        let gone = volumes[random.random_range(0..volumes.len())];
+        let members = Self::some_of(self.tree.members(), &mut random);
+        let gone = members[random.random_range(0..members.len())];
         for client in &clients {
             client.take_promise(&pool, VolumeId(gone as u16));
         }
@@ -126,6 +144,7 @@ impl Machine {
             2 => vec![dead.clone().on(Op::Write), dead.clone().on(Op::Sync), dead.on(Op::Create)],
             _ => vec![Rule::new(Effect::Fail(poisoned)).on(Op::Sync)],
         };
+        let volumes = self.volumes_of(&members, gone, &mut random);
         sim.note("weather", format_args!("! {volumes:?} fail together: {rules:?}; {gone} is lost"));
         for volume in volumes {
             self.fail(volume, &rules);
