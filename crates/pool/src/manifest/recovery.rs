@@ -321,6 +321,11 @@ async fn replay_generation(
     let holders = volumes.iter().filter(|v| v.listing.iter().any(|listed| listed.name == name));
     let holders = holders.map(|holder| (&*holder.label, &*holder.volume));
     let copies = read_copies::<State>(holders, &name, IO).await;
+    if copies.is_empty() {
+        let what =
+            format!("no volume that is here gives a copy of manifest generation {generation}");
+        return Err(Error::new(ErrorKind::Unavailable, what));
+    }
     let bytes: Vec<&[u8]> = copies.iter().map(|copy| &copy[..]).collect();
     let replay = frame::replay::<State>(&bytes, seal).map_err(|e| {
         corrupt(format!(

@@ -117,6 +117,13 @@ pub(super) enum Others {
     Answer,
 }
 
+/// Whether the writers of an object go on while it is copied, or wait for the end of the copy.
+#[derive(Clone, Copy)]
+enum Writers {
+    Work,
+    Wait,
+}
+
 impl Spread {
     /// Every object in the manifest, once, in the order of first names.
     #[must_use]
@@ -321,7 +328,7 @@ impl Spread {
         }
         for round in 0.. {
             // The next round finds later changes before `at`.
-            at = self.follow(handle, target, at, how).await?;
+            at = self.follow(handle, target, at, how, Writers::Work).await?;
             target.sync(io).await?;
             // The most bytes that writers may wait for: twice as many each round, so that it ends.
             let left_max = PIECE << round.min(6);
@@ -336,7 +343,7 @@ impl Spread {
             }
             // Users' writes wait from here on.
             let io = Io::new(Origin::UserWrite, io.step);
-            at = self.follow(handle, target, at, &How::from(io)).await?;
+            at = self.follow(handle, target, at, &How::from(io), Writers::Wait).await?;
             target.cut(at).await?;
             target.sync(io).await?;
             // Steps 4 and 5.
@@ -358,12 +365,17 @@ impl Spread {
         target: &NewCopy,
         mut at: u64,
         how: &How,
+        writers: Writers,
     ) -> Result<u64> {
         let io = how.io;
         loop {
             how.ready().await?;
             self.0.catalog.must_live(handle.inode().id)?;
-            let read = handle.read_at(at, IoBufMut::zeroed(PIECE as usize), io).await?;
+            let into = IoBufMut::zeroed(PIECE as usize);
+            let read = match writers {
+                Writers::Work => handle.read_at(at, into, io).await?,
+                Writers::Wait => handle.read_now(at, into, self.tagged(io)).await?,
+            };
             if read.is_empty() {
                 return Ok(at.min(handle.len()));
             }

@@ -109,13 +109,24 @@ impl Handle {
         usize::try_from(rest).unwrap_or(usize::MAX).min(len)
     }
 
-    async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
+    async fn read(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
         // Bytes that a crash may have left in one copy only are given to all before one of them is read.
         self.pool.settle_to_read(self, offset.saturating_add(into.len() as u64)).await;
         if self.inode.is_overwritten() {
             // One copy may have the new bytes, and the next read ask another.
             self.inode.changes.settled(range(offset, into.len() as u64)).await;
         }
+        self.read_now(offset, into, io).await
+    }
+
+    /// The same without a wait for changes of the range, and without an alignment of the copies: for a caller that excludes
+    /// writes, since both wait for the lock that excludes them.
+    pub(super) async fn read_now(
+        &self,
+        offset: u64,
+        mut into: IoBufMut,
+        io: Io,
+    ) -> Result<IoBufMut> {
         let len = self.within(offset, into.len());
         into.resize(len);
         if len == 0 {
