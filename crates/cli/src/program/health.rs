@@ -32,7 +32,9 @@ impl Program {
         let redundancy = pool.map(|pool| {
             let volumes = pool.volumes().into_iter();
             let silent = volumes.filter(|volume| silent(&volume.label)).map(|volume| volume.id);
-            pool.redundancy(&silent.collect())
+            let mut redundancy = pool.redundancy(&silent.collect());
+            redundancy.short += pool.unreadable_below();
+            redundancy
         });
         if let Some(store) = self.kv() {
             // The pool knows better than the last look of its mover.

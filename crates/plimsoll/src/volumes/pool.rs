@@ -153,13 +153,18 @@ impl Pool {
     #[must_use]
     pub fn unreadable(&self) -> Option<String> {
         let unreadable = self.copies().redundancy.unreadable;
-        if unreadable > 0 {
-            return Some(format!(
+        (unreadable > 0).then(|| {
+            format!(
                 "{unreadable} objects have no copy that can be read: bring back the volumes that are away"
-            ));
-        }
-        let mut below = self.below.iter();
-        below.find_map(|(name, pool)| Some(format!("pool {name}: {}", pool.unreadable()?)))
+            )
+        })
+    }
+
+    /// The number of objects that pools below cannot read. Each is a copy that this pool lacks; it may have others.
+    #[must_use]
+    pub fn unreadable_below(&self) -> u64 {
+        let of = |pool: &Self| pool.copies().redundancy.unreadable + pool.unreadable_below();
+        self.below.iter().map(|(_, pool)| of(pool)).sum()
     }
 
     /// How its background tasks do, and those of pools below.
