@@ -157,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each task checks that nobody is inside a range that overlaps its own, and that it enters after every older one.
+        /// Each task checks that no other one holds a range that overlaps its own, and that it enters after every older one.
         #[test]
         fn holders_never_overlap_and_none_is_forgotten(
             wanted in prop::collection::vec((0u64..40, 1u64..12, 0u64..4), 1..30),

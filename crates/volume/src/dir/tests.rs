@@ -454,7 +454,7 @@ fn failing_write<T>(errno: Errno, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// With bytes of others in the device's cache, nobody knows what a failed forced write lost.
+/// A failed forced write may also have lost earlier bytes in the device's cache.
 #[test]
 fn a_failed_durable_write_loses_its_own_bytes_only_if_all_others_were_synced() {
     let temp = on_device();

@@ -18,7 +18,7 @@ use volume::{Name, Result, Volume};
 use super::{Machine, label};
 use crate::Sim;
 
-/// The seeds with pools below are one of so many.
+/// One seed of this many has pools as members.
 const TREES_ONE_IN: u32 = 5;
 
 /// The volumes of each member.

@@ -17,7 +17,7 @@ use super::{Machine, label};
 use crate::Sim;
 
 impl Machine {
-    /// A set of so many volumes or members, mostly more than one.
+    /// Draws a part of `count` volumes or members, mostly more than one.
     fn some_of(count: u32, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
         let share = [0.3, 0.6, 0.9][random.random_range(0..3)];
         let mut some: Vec<_> = (0..count).filter(|_| random.random_bool(share)).collect();
