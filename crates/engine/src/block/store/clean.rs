@@ -12,7 +12,7 @@ use super::super::Result;
 use super::device::Device;
 use super::extents::Extent;
 use super::pages::Page;
-use super::shape::{BLOCK, BLOCKS, REGION, REGIONS, slot};
+use super::shape::{BLOCK, BLOCKS, REGION};
 use super::sums::{Known, sum};
 
 /// It can wait for spare operations: until then, a crash leaves more in doubt.
@@ -54,7 +54,7 @@ impl Device {
     /// Cleans these regions, in the order of their numbers.
     async fn clean(&self, regions: &[u64]) -> Result<()> {
         let mut failed = Ok(());
-        for of_extent in regions.chunk_by(|a, b| a / REGIONS == b / REGIONS) {
+        for of_extent in regions.chunk_by(|a, b| a / self.shape.regions == b / self.shape.regions) {
             failed = failed.and(self.clean_extent(of_extent).await);
         }
         let tidied = self.marks.tidy().await.map_err(|e| self.failed(e));
@@ -63,7 +63,7 @@ impl Device {
 
     async fn clean_extent(&self, regions: &[u64]) -> Result<()> {
         let Some(&first) = regions.first() else { return Ok(()) };
-        let extent = self.extents.get(first / REGIONS).map_err(|e| self.failed(e))?;
+        let extent = self.extents.get(first / self.shape.regions).map_err(|e| self.failed(e))?;
         let Some(extent) = extent else {
             for &number in regions {
                 self.regions.settled(number);
@@ -75,13 +75,13 @@ impl Device {
         };
         let mut candidates = Vec::new();
         for &number in regions {
-            self.settle_region(&extent, number % REGIONS).await?;
+            self.settle_region(&extent, number % self.shape.regions).await?;
             let Some(epoch) = self.regions.idle(number) else { continue };
-            let page = self.shared.pages.get((extent.incarnation, number % REGIONS));
-            self.load_page(&extent, &page, number % REGIONS, IDLE).await?;
+            let page = self.shared.pages.get((extent.incarnation, number % self.shape.regions));
+            self.load_page(&extent, &page, number % self.shape.regions, IDLE).await?;
             let candidate = Candidate { number, epoch };
             if self.verify(&extent, &page, &candidate).await? {
-                self.write_page(&extent, &page, number % REGIONS, IDLE).await?;
+                self.write_page(&extent, &page, number % self.shape.regions, IDLE).await?;
                 candidates.push(candidate);
             }
         }
@@ -99,7 +99,7 @@ impl Device {
     /// Finds the checksums of blocks that have none; false if the region was written meanwhile.
     async fn verify(&self, extent: &Extent, page: &Page, region: &Candidate) -> Result<bool> {
         let Candidate { number, epoch } = *region;
-        let base = number % REGIONS * REGION;
+        let base = number % self.shape.regions * REGION;
         let mut from = 0;
         while let Some(first) = page.look(|sums| sums.first_unverified(from..BLOCKS)).flatten() {
             let len = PIECE.min(REGION - first as u64 * BLOCK);
@@ -126,13 +126,13 @@ impl Device {
     /// Writes the checksums of a region to its slot, if they have changed. Durable after a sync.
     async fn write_page(&self, extent: &Extent, page: &Page, region: u64, io: Io) -> Result<()> {
         let _alone = page.io.lock().await;
-        let number = extent.number * REGIONS + region;
+        let number = extent.number * self.shape.regions + region;
         let Some(encoded) = page.take_changed(|sums| sums.encode(self.id, number)) else {
             return Ok(());
         };
         self.shared.counts.checksum_writes.add(1);
         let object = self.object(extent).await?;
-        let written = object.write_at(slot(region), encoded, io).await;
+        let written = object.write_at(self.shape.slot(region), encoded, io).await;
         if written.is_err() {
             page.set_changed();
         }
@@ -146,9 +146,9 @@ impl Device {
     pub(super) async fn write_some_pages(&self, io: Io) {
         let dirty = self.regions.all();
         let changed = dirty.into_iter().filter_map(|number| {
-            let extent = self.extents.get(number / REGIONS).ok().flatten()?;
-            let page = self.shared.pages.find((extent.incarnation, number % REGIONS))?;
-            page.is_changed().then_some((extent, page, number % REGIONS))
+            let extent = self.extents.get(number / self.shape.regions).ok().flatten()?;
+            let page = self.shared.pages.find((extent.incarnation, number % self.shape.regions))?;
+            page.is_changed().then_some((extent, page, number % self.shape.regions))
         });
         let some: Vec<(Arc<Extent>, Arc<Page>, u64)> = changed.take(SOME).collect();
         let writes =

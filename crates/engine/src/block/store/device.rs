@@ -26,10 +26,7 @@ use super::failure::failed;
 use super::marks::Marks;
 use super::pages::Page;
 use super::regions::Regions;
-use super::shape::{
-    BLOCK, BLOCKS, EXTENT, OBJECT, Piece, REGION, REGIONS, SLOT, inward, outward, pieces,
-    regions_of, slot,
-};
+use super::shape::{BLOCK, BLOCKS, Piece, REGION, SLOT, Shape, inward, outward, regions_of};
 use super::sums::{Known, Sums, sum};
 use super::{Shared, table};
 
@@ -53,6 +50,7 @@ pub(super) struct Device {
     pub(super) id: table::Id,
     pub(super) name: String,
     pub(super) size: AtomicU64,
+    pub(super) shape: Shape,
     pub(super) shared: Arc<Shared>,
     pub(super) extents: Extents,
     pub(super) marks: Marks,
@@ -81,6 +79,7 @@ impl Device {
             id: row.id,
             name,
             size: AtomicU64::new(row.size),
+            shape: row.shape,
             shared,
             extents,
             marks,
@@ -122,17 +121,17 @@ impl Device {
         self.begin(&range)?;
         self.shared.counts.reads.add(1);
         self.shared.counts.bytes_read.add(into.len() as u64);
-        if outward(&range) == range && range.end <= range.start / EXTENT * EXTENT + EXTENT {
-            let base = range.start / EXTENT * EXTENT;
-            let inside = range.start - base..range.end - base;
-            return self.read_blocks(range.start / EXTENT, inside, into).await;
+        let number = range.start / self.shape.extent();
+        if outward(&range) == range && self.shape.numbers(&range) == (number..number + 1) {
+            let inside = self.shape.piece(&range, number).range;
+            return self.read_blocks(number, inside, into).await;
         }
         self.read_parts(&range, into).await
     }
 
     /// Reads a range of several extents, or of parts of blocks.
     async fn read_parts(&self, range: &Range<u64>, mut into: IoBufMut) -> Result<IoBufMut> {
-        let reads = pieces(range).map(async |Piece { extent, range, at }| {
+        let reads = self.shape.pieces(range).map(async |Piece { extent, range, at }| {
             let whole = outward(&range);
             let buf = IoBufMut::zeroed((whole.end - whole.start) as usize);
             let read = self.read_blocks(extent, whole.clone(), buf).await?;
@@ -256,7 +255,7 @@ impl Device {
             }
             Err(error) if error.kind().is_damage() => {
                 self.shared.counts.damaged.add(1);
-                let at = extent.number * EXTENT + offset;
+                let at = extent.number * self.shape.extent() + offset;
                 Err(Error::Corrupt(format!(
                     "device {}: {BLOCK} bytes at {at} are not what was written, on any copy: write them anew from elsewhere",
                     self.name
@@ -276,7 +275,7 @@ impl Device {
             Durable::Now => None,
             Durable::Later => self.writing.acquire().await.ok(),
         };
-        let writes = pieces(&range).map(|Piece { extent, range, at }| {
+        let writes = self.shape.pieces(&range).map(|Piece { extent, range, at }| {
             let data = data.slice(at..at + (range.end - range.start) as usize);
             self.write_piece(extent, range, data, durable)
         });
@@ -402,17 +401,10 @@ impl Device {
     /// The pieces of a range that are not zeros yet, or need room.
     fn pieces_to_zero(&self, range: &Range<u64>, room: Zeros) -> Vec<Piece> {
         match room {
-            Zeros::Keep => pieces(range).collect(),
+            Zeros::Keep => self.shape.pieces(range).collect(),
             Zeros::Free => {
-                let numbers = range.start / EXTENT..range.end.div_ceil(EXTENT);
-                let present = self.extents.present(numbers).into_iter();
-                let of = |number: u64| {
-                    let base = number * EXTENT;
-                    let (from, to) = (range.start.max(base), range.end.min(base + EXTENT));
-                    let at = (from - range.start) as usize;
-                    Piece { extent: number, range: from - base..to - base, at }
-                };
-                present.map(of).collect()
+                let present = self.extents.present(self.shape.numbers(range)).into_iter();
+                present.map(|number| self.shape.piece(range, number)).collect()
             }
         }
     }
@@ -439,7 +431,7 @@ impl Device {
 
     /// Makes whole blocks of an extent zeros.
     async fn zero_blocks(&self, number: u64, range: Range<u64>, room: Zeros) -> Result<()> {
-        let end = EXTENT.min(self.size().saturating_sub(number * EXTENT));
+        let end = self.shape.extent().min(self.size().saturating_sub(number * self.shape.extent()));
         if room == Zeros::Free && range.start == 0 && range.end >= end {
             return self.remove(number).await;
         }
@@ -498,7 +490,7 @@ impl Device {
     /// Removes an extent: its bytes are zeros, and its room is free.
     pub(super) async fn remove(&self, number: u64) -> Result<()> {
         self.removed.store(true, Ordering::Release);
-        let forget = |incarnation| self.shared.pages.forget(incarnation);
+        let forget = |incarnation| self.shared.pages.forget(incarnation, self.shape.regions);
         self.extents.remove(number, forget).await.map_err(|e| self.failed(e))?;
         self.unsynced.lock().remove(&number);
         Ok(())
@@ -545,7 +537,7 @@ impl Device {
         let mut end = range.start;
         for Piece { extent: number, range: inside, .. } in self.pieces_to_zero(&range, Zeros::Free)
         {
-            let base = number * EXTENT;
+            let base = number * self.shape.extent();
             parts::push(&mut found, end..base + inside.start, true);
             end = base + inside.end;
             let Some(extent) = self.extents.get(number).map_err(|e| self.failed(e))? else {
@@ -593,7 +585,7 @@ impl Device {
 
     /// The same for one region of an extent.
     pub(super) async fn settle_region(&self, extent: &Extent, region: u64) -> Result<()> {
-        let number = extent.number * REGIONS + region;
+        let number = extent.number * self.shape.regions + region;
         let Some(lock) = self.regions.doubt(number) else { return Ok(()) };
         let _alone = lock.lock().await;
         if self.regions.doubt(number).is_none() {
@@ -603,7 +595,7 @@ impl Device {
         let range = region * REGION..(region + 1) * REGION;
         let settled = object.align(range.start, REGION, SETTLE).await;
         settled.map_err(|e| self.failed(e))?;
-        let settled = object.align(slot(region), SLOT, SETTLE).await;
+        let settled = object.align(self.shape.slot(region), SLOT, SETTLE).await;
         settled.map_err(|e| self.failed(e))?;
         let found = object.extents(range.start, REGION).await.map_err(|e| self.failed(e))?;
         // Holes are zeros, unless somebody has written there since.
@@ -622,7 +614,7 @@ impl Device {
     /// Waits until the marks of a range are durable. Its regions are not cleaned before the answer is dropped.
     async fn mark(&self, extent: &Extent, range: &Range<u64>) -> Result<impl Drop + use<'_>> {
         let Range { start, end } = regions_of(range);
-        let base = extent.number * REGIONS;
+        let base = extent.number * self.shape.regions;
         let writing = self.regions.begin(base + start..base + end, self.shared.clock.now());
         for region in base + start..base + end {
             let marked = self.marks.mark(region, &self.shared.counts).await;
@@ -662,10 +654,11 @@ impl Device {
         if page.is_loaded() {
             return Ok(());
         }
-        let number = extent.number * REGIONS + region;
+        let number = extent.number * self.shape.regions + region;
         let object = self.object(extent).await?;
         self.shared.counts.checksum_fetches.add(1);
-        let read = object.read_at(slot(region), IoBufMut::zeroed(SLOT as usize), io).await;
+        let read =
+            object.read_at(self.shape.slot(region), IoBufMut::zeroed(SLOT as usize), io).await;
         let read = read.map_err(|e| self.failed(e))?;
         if let Some(sums) = Sums::decode(&read, self.id, number) {
             page.load(sums);
@@ -674,7 +667,7 @@ impl Device {
         let device = self.id;
         let check: Check =
             Arc::new(move |page: &[u8]| Sums::decode(page, device, number).is_some());
-        let again = object.read_again(slot(region), read, io, check).await;
+        let again = object.read_again(self.shape.slot(region), read, io, check).await;
         match again.map(|page| Sums::decode(&page, self.id, number)) {
             Ok(Some(sums)) => {
                 self.shared.counts.repaired.add(1);
@@ -759,7 +752,7 @@ impl Drop for Unsure<'_> {
     fn drop(&mut self) {
         for ((page, blocks, _), region) in self.blocks().zip(regions_of(self.range)) {
             if !page.doubt(blocks) {
-                let number = self.extent.number * REGIONS + region;
+                let number = self.extent.number * self.device.shape.regions + region;
                 self.device.regions.set_doubt(number, self.device.shared.clock.now());
             }
         }
@@ -829,5 +822,3 @@ fn whole(read: &mut IoBufMut, len: usize) {
 fn all(results: Vec<Result<()>>) -> Result<()> {
     results.into_iter().collect()
 }
-
-const _: () = assert!(OBJECT == EXTENT + REGIONS * SLOT);

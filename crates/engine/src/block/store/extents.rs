@@ -12,7 +12,7 @@ use volume::ranges::Ranges;
 use volume::{Intent, IoBufMut, Name, Object, Result, Volume};
 
 use super::pages::Incarnation;
-use super::shape::{EXTENT, OBJECT, REGIONS, SLOT};
+use super::shape::{SLOT, Shape};
 use super::sums::{Known, Sums};
 
 /// The most objects of a device that are open and unused.
@@ -25,6 +25,7 @@ const CREATE: Io = Io::new(Origin::UserWrite, Step::Data);
 pub(super) struct Extents {
     volume: Arc<dyn Volume>,
     device: u32,
+    shape: Shape,
     /// What their objects' names begin with.
     prefix: String,
     state: Mutex<State>,
@@ -58,7 +59,7 @@ impl Extents {
     pub(super) fn new(
         volume: Arc<dyn Volume>,
         prefix: String,
-        device: u32,
+        (device, shape): (u32, Shape),
         present: impl IntoIterator<Item = u64>,
         incarnations: Arc<AtomicU64>,
     ) -> Self {
@@ -67,7 +68,7 @@ impl Extents {
             state.present.insert(number, incarnations.fetch_add(1, Ordering::Relaxed));
         }
         let structure = AsyncMutex::new(());
-        Self { volume, device, prefix, state: Mutex::new(state), structure, incarnations }
+        Self { volume, device, shape, prefix, state: Mutex::new(state), structure, incarnations }
     }
 
     /// The name of an extent's object.
@@ -125,7 +126,7 @@ impl Extents {
 
     /// Makes an extent of zeros, with the pages that say so.
     async fn create(&self, name: &Name, number: u64) -> Result<()> {
-        let intent = Intent { len: Some(OBJECT), ..Intent::IN_PLACE };
+        let intent = Intent { len: Some(self.shape.object()), ..Intent::IN_PLACE };
         let object = match self.volume.create(name, &intent).await {
             // An earlier attempt left it.
             Err(error) if error.kind() == volume::ErrorKind::AlreadyExists => {
@@ -134,13 +135,14 @@ impl Extents {
             }
             made => made?,
         };
-        let mut pages = IoBufMut::with_capacity((REGIONS * SLOT) as usize);
-        for region in 0..REGIONS {
-            let page = Sums::all(Known::Zeros).encode(self.device, number * REGIONS + region);
+        let mut pages = IoBufMut::with_capacity((self.shape.regions * SLOT) as usize);
+        for region in 0..self.shape.regions {
+            let page =
+                Sums::all(Known::Zeros).encode(self.device, number * self.shape.regions + region);
             pages.extend_from_slice(&page);
         }
         // This makes the object as long as it is ever going to be, so no later write changes its length.
-        object.write_at(EXTENT, pages.freeze(), CREATE).await?;
+        object.write_at(self.shape.extent(), pages.freeze(), CREATE).await?;
         object.sync(CREATE).await
     }
 
@@ -152,7 +154,7 @@ impl Extents {
     pub(super) async fn remove(&self, number: u64, gone: impl FnOnce(Incarnation)) -> Result<()> {
         let _alone = self.structure.lock().await;
         let Some(extent) = self.get(number)? else { return Ok(()) };
-        let _all = extent.changes.claim(0..OBJECT).await;
+        let _all = extent.changes.claim(0..self.shape.object()).await;
         // Readers that find it gone look for another one, which is made after this.
         extent.gone.store(true, Ordering::Release);
         if let Err(error) = self.volume.remove(&extent.name).await

@@ -49,7 +49,7 @@ use self::figures::Counts;
 pub use self::figures::Figures;
 use self::marks::Marks;
 use self::pages::Pages;
-use self::shape::{BLOCK, EXTENT, OBJECT};
+use self::shape::{BLOCK, REGION, REGIONS_MAX, Shape};
 pub use self::table::Limit;
 use self::table::{Row, Table, check_name, check_size};
 use super::{BlockDevice, BlockDevices, Durable, Error, Geometry, Pending, Result, Zeros};
@@ -62,6 +62,9 @@ const IO: Io = Io::new(Origin::UserWrite, Step::Log);
 pub struct Options {
     /// What its objects' names begin with; default `block`.
     pub name: String,
+    /// The size of the extents of new devices, in bytes: each is an object of the pool. Default 64 MiB; rounded to whole
+    /// regions of 4 MiB. Smaller ones give back room of discarded bytes sooner, and cost an object each.
+    pub extent_bytes: u64,
     /// Every write is durable when it is acknowledged, and devices say that they have no write cache. Else a write is
     /// durable after a flush, and survives the death of the process at once. Default false.
     pub durable: bool,
@@ -80,6 +83,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             name: "block".into(),
+            extent_bytes: 64 * MIB,
             durable: false,
             checksum_bytes: 64 * MIB,
             clean_after: Duration::from_secs(10),
@@ -159,7 +163,7 @@ impl Store {
             return Err(Error::AlreadyExists(format!("device {name}")));
         }
         let mut next = table.clone();
-        let row = Row { id: table.next, size, limit: None };
+        let row = Row { id: table.next, size, shape: self.0.shared.shape(), limit: None };
         next.next += 1;
         next.devices.insert(name.to_owned(), row.clone());
         let shared = &self.0.shared;
@@ -234,7 +238,7 @@ impl Store {
         let info = |(name, device): (&String, &Arc<Device>)| Info {
             name: name.clone(),
             size: device.size(),
-            room: device.extents.len() as u64 * EXTENT,
+            room: device.extents.len() as u64 * device.shape.extent(),
             limit: None,
         };
         devices.iter().map(info).collect()
@@ -298,6 +302,11 @@ impl Store {
 }
 
 impl Shared {
+    /// The shape of new devices.
+    fn shape(&self) -> Shape {
+        Shape { regions: self.options.extent_bytes.div_ceil(REGION).clamp(1, REGIONS_MAX) }
+    }
+
     /// The objects of each device by its number, but the table's.
     async fn objects_by_device(&self) -> Result<BTreeMap<table::Id, Vec<(Name, u64)>>> {
         let listed = self.volume.list().await.map_err(|e| self.failed(e))?;
@@ -383,7 +392,10 @@ impl Shared {
             let number = object.as_str().strip_prefix(&prefix).and_then(|n| n.strip_prefix('/'));
             let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
             match number {
-                Some(number) if len == OBJECT && number < shape::extents(row.size) => {
+                Some(number)
+                    if len == row.shape.object()
+                        && number < row.size.div_ceil(row.shape.extent()) =>
+                {
                     present.push(number);
                 }
                 // It is behind the device's end, or its creation was cut off: no byte of it was acknowledged.
@@ -394,7 +406,7 @@ impl Shared {
         let extents = Extents::new(
             Arc::clone(&self.volume),
             prefix,
-            row.id,
+            (row.id, row.shape),
             present,
             Arc::clone(incarnations),
         );

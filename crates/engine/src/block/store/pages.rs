@@ -11,11 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 
-use super::shape::{BLOCKS, REGIONS};
+use super::shape::BLOCKS;
 use super::sums::{Known, Sums};
 
 /// The memory of a page, in bytes.
 pub(super) const PAGE_BYTES: u64 = 4 * BLOCKS as u64 + 128;
+
+/// The least number of pages that are kept.
+const PAGES_MIN: usize = 8;
 
 /// One extent, from its creation or the store's opening to its removal or the store's end. Another extent in its place is
 /// another incarnation, so that nobody takes the checksums of one for those of the other.
@@ -48,10 +51,10 @@ pub(super) struct Page {
 }
 
 impl Pages {
-    /// At most so many bytes, but at least those of an extent.
+    /// At most so many bytes, but at least [`PAGES_MIN`] pages.
     pub(super) fn new(bytes: u64) -> Self {
         let max = usize::try_from(bytes / PAGE_BYTES).unwrap_or(usize::MAX);
-        Self { max: max.max(REGIONS as usize), held: Mutex::default() }
+        Self { max: max.max(PAGES_MIN), held: Mutex::default() }
     }
 
     /// The page of a region, which may not be loaded yet.
@@ -81,9 +84,9 @@ impl Pages {
     }
 
     /// Forgets the pages of an extent that is gone.
-    pub(super) fn forget(&self, incarnation: Incarnation) {
+    pub(super) fn forget(&self, incarnation: Incarnation, regions: u64) {
         let mut held = self.held.lock();
-        for region in 0..REGIONS {
+        for region in 0..regions {
             held.pages.remove(&(incarnation, region));
         }
     }
@@ -176,15 +179,16 @@ mod tests {
     #[test]
     fn unused_pages_go_first_and_changed_ones_stay() {
         let pages = Pages::new(0);
-        let of = |region| (region / REGIONS, region % REGIONS);
-        for region in 0..REGIONS {
+        let last = PAGES_MIN as u64;
+        let of = |region| (region / 4, region % 4);
+        for region in 0..last {
             pages.get(of(region)).load(Sums::all(Known::Zeros));
         }
         pages.get(of(0)).doubt(0..1);
-        for region in 2..REGIONS {
+        for region in 2..last {
             pages.get(of(region));
         }
-        pages.get(of(REGIONS));
+        pages.get(of(last));
         assert!(pages.find(of(1)).is_none(), "it was the only one unused since");
         assert!(pages.find(of(0)).is_some_and(|page| page.is_changed()));
         assert!(!pages.is_crowded());
@@ -193,7 +197,7 @@ mod tests {
     #[test]
     fn pages_in_use_make_it_crowded() {
         let pages = Pages::new(0);
-        let all: Vec<_> = (0..=REGIONS).map(|region| pages.get((0, region))).collect();
+        let all: Vec<_> = (0..=PAGES_MIN as u64).map(|region| pages.get((0, region))).collect();
         assert!(pages.is_crowded());
         drop(all);
     }

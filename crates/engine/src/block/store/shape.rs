@@ -8,18 +8,21 @@ pub(super) const BLOCK: u64 = 4096;
 pub(super) const REGION: u64 = BLOCK * BLOCKS as u64;
 /// The number of blocks of a region.
 pub(super) const BLOCKS: usize = 1024;
-/// What is one object, in bytes: 64 MiB. More would make a discard give back less at once; less would make more
-/// objects, each with an entry in the pool's manifest.
-pub(super) const EXTENT: u64 = REGION * REGIONS;
-/// The number of regions of an extent.
-pub(super) const REGIONS: u64 = 16;
 /// The room for a page of checksums, in bytes.
 pub(super) const SLOT: u64 = 2 * BLOCK;
-/// The length of an extent's object, in bytes: its bytes, then a slot for each region.
-pub(super) const OBJECT: u64 = EXTENT + REGIONS * SLOT;
 
 /// The largest device, in bytes: 1 PiB.
 pub(super) const SIZE_MAX: u64 = 1 << 50;
+
+/// The largest extent, in regions.
+pub(super) const REGIONS_MAX: u64 = 1024;
+
+/// The size of a device's extents, in regions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Shape {
+    /// The number of regions of an extent.
+    pub(super) regions: u64,
+}
 
 /// The part of a range in one extent.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -32,19 +35,39 @@ pub(super) struct Piece {
     pub(super) at: usize,
 }
 
-/// Cuts a range of a device at the borders of extents.
-pub(super) fn pieces(range: &Range<u64>) -> impl Iterator<Item = Piece> + use<> {
-    let Range { start, end } = *range;
-    (start / EXTENT..end.div_ceil(EXTENT)).map(move |extent| {
-        let base = extent * EXTENT;
-        let (from, to) = (start.max(base), end.min(base + EXTENT));
-        Piece { extent, range: from - base..to - base, at: (from - start) as usize }
-    })
-}
+impl Shape {
+    /// The size of an extent in bytes.
+    pub(super) const fn extent(self) -> u64 {
+        self.regions * REGION
+    }
 
-/// The number of extents of a device of this size.
-pub(super) const fn extents(size: u64) -> u64 {
-    size.div_ceil(EXTENT)
+    /// The length of an extent's object, in bytes: its blocks, then a slot for each region.
+    pub(super) const fn object(self) -> u64 {
+        self.extent() + self.regions * SLOT
+    }
+
+    /// Where the slot of a region of an extent is in the object.
+    pub(super) const fn slot(self, region: u64) -> u64 {
+        self.extent() + region * SLOT
+    }
+
+    /// Cuts a range of a device at the borders of extents.
+    pub(super) fn pieces(self, range: &Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+        let range = range.clone();
+        self.numbers(&range).map(move |number| self.piece(&range, number))
+    }
+
+    /// The extents that a range touches.
+    pub(super) const fn numbers(self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.extent()..range.end.div_ceil(self.extent())
+    }
+
+    /// The part of a range in one of the extents that it touches.
+    pub(super) fn piece(self, range: &Range<u64>, number: u64) -> Piece {
+        let base = number * self.extent();
+        let (from, to) = (range.start.max(base), range.end.min(base + self.extent()));
+        Piece { extent: number, range: from - base..to - base, at: (from - range.start) as usize }
+    }
 }
 
 /// The number of regions of a device of this size.
@@ -68,26 +91,22 @@ pub(super) fn inward(range: &Range<u64>) -> Range<u64> {
     start..(range.end / BLOCK * BLOCK).max(start)
 }
 
-/// Where the slot of a region is in its extent's object.
-pub(super) const fn slot(region: u64) -> u64 {
-    EXTENT + region % REGIONS * SLOT
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_range_is_cut_at_extents() {
-        let cut: Vec<_> = pieces(&(EXTENT - 10..2 * EXTENT + 5)).collect();
+        let shape = Shape { regions: 2 };
+        let extent = shape.extent();
+        let cut: Vec<_> = shape.pieces(&(extent - 10..2 * extent + 5)).collect();
         let piece = |extent, range, at| Piece { extent, range, at };
         let expected = [
-            piece(0, EXTENT - 10..EXTENT, 0),
-            piece(1, 0..EXTENT, 10),
-            piece(2, 0..5, 10 + EXTENT as usize),
+            piece(0, extent - 10..extent, 0),
+            piece(1, 0..extent, 10),
+            piece(2, 0..5, 10 + extent as usize),
         ];
         assert_eq!(cut, expected);
-        assert_eq!(pieces(&(7..7)).count(), 1, "an empty range has one empty piece");
     }
 
     #[test]

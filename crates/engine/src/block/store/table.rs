@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{Error, Result};
-use super::shape::{BLOCK, SIZE_MAX};
+use super::shape::{BLOCK, REGIONS_MAX, SIZE_MAX, Shape};
 
 const MAGIC: [u8; 8] = *b"plimblok";
 const VERSION: u32 = 1;
@@ -21,6 +21,8 @@ pub(super) struct Row {
     pub(super) id: Id,
     /// In bytes, whole blocks.
     pub(super) size: u64,
+    /// The size of its extents.
+    pub(super) shape: Shape,
     /// The most operations and bytes a second that its clients get; `None` without a limit.
     pub(super) limit: Option<Limit>,
 }
@@ -53,7 +55,8 @@ impl Table {
         for (name, row) in &self.devices {
             let limit = row.limit.unwrap_or(Limit { iops: 0, bytes_per_second: 0 });
             out.extend_from_slice(&row.id.to_le_bytes());
-            out.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            out.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            out.extend_from_slice(&(row.shape.regions as u16).to_le_bytes());
             out.extend_from_slice(&row.size.to_le_bytes());
             out.extend_from_slice(&limit.iops.to_le_bytes());
             out.extend_from_slice(&limit.bytes_per_second.to_le_bytes());
@@ -93,13 +96,15 @@ impl Table {
 
 fn take_row(rest: &mut &[u8]) -> Option<(String, Row)> {
     let id = take_u32(rest)?;
-    let len = take_u32(rest)? as usize;
+    let sizes = take_u32(rest)?;
+    let (len, regions) = ((sizes & 0xffff) as usize, u64::from(sizes >> 16));
     let (size, iops, bytes_per_second) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
     let (name, after) = rest.split_at_checked(len)?;
     *rest = after;
     let name = String::from_utf8(name.to_vec()).ok()?;
     let limit = (iops > 0 || bytes_per_second > 0).then_some(Limit { iops, bytes_per_second });
-    Some((name, Row { id, size, limit }))
+    let shape = (1..=REGIONS_MAX).contains(&regions).then_some(Shape { regions })?;
+    Some((name, Row { id, size, shape, limit }))
 }
 
 fn take_u32(rest: &mut &[u8]) -> Option<u32> {
@@ -146,7 +151,7 @@ mod tests {
     use super::*;
 
     fn some() -> Table {
-        let row = |id, size, limit| Row { id, size, limit };
+        let row = |id, size, limit| Row { id, size, shape: Shape { regions: 16 }, limit };
         let limit = Limit { iops: 300, bytes_per_second: 0 };
         let devices = [
             ("disk".to_owned(), row(3, 1 << 40, Some(limit))),
