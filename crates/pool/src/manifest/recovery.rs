@@ -513,14 +513,13 @@ fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Tr
     state.apply(&[lease]).expect("a lease after the one before it fits");
 }
 
-/// Finds the objects whose copies may differ, and whose store does not know where. They must be aligned before they are used, so that unsynced bytes
+/// Finds the objects whose copies may differ. They must be aligned before they are used, so that unsynced bytes
 /// once read from one copy are read from every copy. The bytes of a log with a checksum were durable in all copies: if they
 /// differ, one is damaged, and aligning it could spread the damage.
 fn find_unequal(state: &State, volumes: &[Belonging]) -> Vec<Unequal> {
     let mut unequal = Vec::new();
     for (id, object) in state.objects() {
-        let by_store = object.kind == Kind::InPlace;
-        if by_store || object.is_settled() || object.copies.count() == 1 {
+        if object.is_settled() || object.copies.count() == 1 {
             continue;
         }
         let checked = object.checked().filter(|_| object.kind == Kind::Log);
