@@ -32,8 +32,8 @@ fn a_durable_overwrite_is_one_operation_on_each_copy() {
                 let (reads, writes) = rig.count(write(block)).await;
                 assert_eq!((reads, writes), (0, copies), "block {block}, {copies} copies");
             }
-            let read = async || drop(super::read(&*device, 0, 4096).await.unwrap());
-            assert_eq!(rig.count(read()).await, (1, 0));
+            let get = async || drop(read(&*device, 0, 4096).await.unwrap());
+            assert_eq!(rig.count(get()).await, (1, 0));
             assert_eq!(store.figures().region_marks, 1);
         });
     }
@@ -47,9 +47,9 @@ fn blocks_that_were_never_written_cost_nothing() {
         store.create("disk", 1 << 40).await.unwrap();
         let device = device(&store, "disk").await;
         device.write(0, bytes(4096, 1), Durable::Now).await.unwrap();
-        let read = async |offset: u64| drop(super::read(&*device, offset, 4096).await.unwrap());
-        assert_eq!(rig.count(read(1 << 39)).await, (0, 0), "there is no extent");
-        assert_eq!(rig.count(read(8192)).await, (0, 0), "the checksums say so");
+        let get = async |offset: u64| drop(read(&*device, offset, 4096).await.unwrap());
+        assert_eq!(rig.count(get(1 << 39)).await, (0, 0), "there is no extent");
+        assert_eq!(rig.count(get(8192)).await, (0, 0), "the checksums say so");
     });
 }
 
