@@ -264,7 +264,8 @@ pub trait Object: Send + Sync {
     /// may have cut off, before it reads the range or writes to it. Other objects need no such call: their pool aligns them.
     /// Reads and changes of the range wait until this has ended; others go on.
     ///
-    /// The same holds for a range whose write failed: its mark stays until it was written, or aligned, without an error.
+    /// A store treats a range whose write failed or was given up in the same way: its mark stays until a sync after a later
+    /// write of the whole range, or until an alignment.
     ///
     /// # Errors
     /// As for [`Object::sync`]. `Unavailable`: try again when a copy is back. `Busy`: try again. `Corrupt`: some bytes are

@@ -468,7 +468,7 @@ pub(crate) mod tests {
 
     /// The bytes of `docs/format/manifest.md`: changing them needs a new version.
     #[test]
-    fn the_bytes_of_version_3() {
+    fn the_bytes_of_version_4() {
         let name = |text| Name::new(text).unwrap();
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let id = ObjectId(0x11);
@@ -496,6 +496,10 @@ pub(crate) mod tests {
         let records = [
             (Record::Lease { from: 1, upto: 0x401 }, "01 0100000000000000 0104000000000000"),
             (create(Kind::Log, &whole, None), "02 1100000000000000 02 000200 00 0161"),
+            (
+                create(Kind::InPlace, &whole, Some(committed)),
+                "02 1100000000000000 03 000200 01 0500000000000000 00 0161",
+            ),
             (
                 create(Kind::Table, &striped, Some(sealed)),
                 "02 1100000000000000 00 01 0000010000000000 0200 0100 0201 01 0500000000000000 01 \
@@ -533,7 +537,7 @@ pub(crate) mod tests {
             volumes: vec![(VolumeId(3), "s3".into())],
             copies: vec![VolumeId(3)],
         };
-        let bytes = "506c696d4d616e66 03000000 aa000000000000000000000000000000 \
+        let bytes = "506c696d4d616e66 04000000 aa000000000000000000000000000000 \
                      0700000000000000 0200000000000000 0100 0300 0200 7333 0100 0300";
         assert_eq!(hex(&begin.encode()), bytes.replace(' ', ""));
     }
