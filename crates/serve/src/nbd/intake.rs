@@ -138,14 +138,6 @@ impl Intake {
         }
     }
 
-    /// The memory of a request that is not complete, in bytes.
-    pub(super) fn memory(&self) -> u64 {
-        match &self.state {
-            State::Payload { len, .. } => *len as u64,
-            State::Head | State::Waiting(..) | State::Skipped { .. } => 0,
-        }
-    }
-
     /// Reads from the client; returns zero at its end. A caller may stop waiting at any time, and loses nothing.
     pub(super) async fn read(
         &mut self,

@@ -1,4 +1,3 @@
-use engine::block;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -291,7 +290,7 @@ proptest! {
                     Ok(Next::Answered) => {}
                     Ok(Next::Open(wanted)) => {
                         prop_assert!(!has_tls && ["a", "b"].contains(&&wanted.name[..]));
-                        let closed = Err(block::Error::Closed("it stops".into()));
+                        let closed = Err(Error::Closed("it stops".into()));
                         let _ = client.handshake.opened(&wanted, closed, &mut out);
                     }
                     Ok(Next::StartTls | Next::Close) | Err(_) => break 'sent,
