@@ -193,7 +193,9 @@ fn nothing_may_follow_starttls_before_tls() {
     let mut client = Client::new(&["a"], true, FLAGS);
     let starttls = OptionHead { option: OptionCode::StartTls, len: 0 };
     starttls.encode(&mut client.input);
-    assert!(client.send(OptionCode::List, b"").1.is_err());
+    OptionHead { option: OptionCode::List, len: 0 }.encode(&mut client.input);
+    let (handshake, input) = (&mut client.handshake, &mut client.input);
+    assert!(handshake.next(input, Vec::new, &mut BytesMut::new()).is_err());
 }
 
 #[test]
