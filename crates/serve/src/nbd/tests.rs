@@ -122,6 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         OptionHead { option, len: data.len() as u32 }.encode(&mut out);
         out.extend(data);
         self.stream.write_all(&out).await.expect("it reads");
+        self.stream.flush().await.expect("it reads");
         loop {
             let mut head = [0; OPTION_REPLY_BYTES];
             self.stream.read_exact(&mut head).await.expect("a reply");
@@ -156,6 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Request { flags, command, cookie: self.cookie, offset, len }.encode(self.headers, &mut out);
         out.extend(data);
         self.stream.write_all(&out).await.expect("it reads");
+        self.stream.flush().await.expect("it reads");
         self.cookie
     }
 
