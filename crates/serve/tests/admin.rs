@@ -288,7 +288,8 @@ fn admin(healthy: bool) -> Admin {
     let keyspace = Arc::new(keyspace.expect("the store is empty"));
     let service = Service::new(Settings::default(), keyspace, Arc::clone(&program) as _);
     let (control, resp) = (Arc::clone(&program) as _, Arc::new(Arc::new(service).into()));
-    Admin { control, figures: program, resp, http: Late::default(), mqtt: Late::default() }
+    let (http, mqtt, nbd) = (Late::default(), Late::default(), Late::default());
+    Admin { control, figures: program, resp, http, mqtt, nbd }
 }
 
 /// One request on its own connection: the status line and the body. `header` may end with a line feed and a body.

@@ -149,7 +149,8 @@ impl Serving {
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let figures = Arc::clone(&program) as _;
-            let endpoint = Admin { control, figures, resp, http: points, mqtt };
+            let nbd = Late::default();
+            let endpoint = Admin { control, figures, resp, http: points, mqtt, nbd };
             let until = stopping(stopped);
             endpoints.push(match listener {
                 AdminListener::Tcp(listener) => {

@@ -57,7 +57,7 @@ use crate::http::Hosts;
 use crate::http::server::{self, Terms};
 use crate::listener::Socket;
 use crate::resp::Service;
-use crate::{http, mqtt};
+use crate::{http, mqtt, nbd};
 
 /// The administrator's operations on the program; called from threads that may block.
 pub trait Control: Send + Sync {
@@ -129,6 +129,8 @@ pub struct Admin {
     pub http: Late<http::Service>,
     /// The counters of the subscriber to a broker, once it runs.
     pub mqtt: Late<mqtt::Stats>,
+    /// The service of block devices to report on, once it runs.
+    pub nbd: Late<nbd::Service>,
 }
 
 /// Serves `admin` on a TCP or Unix socket, for requests to `hosts`, until `stop` is ready; then finishes open
