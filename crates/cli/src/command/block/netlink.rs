@@ -84,7 +84,7 @@ impl Socket {
     pub(super) fn family(&self, name: &str) -> io::Result<u16> {
         let answer =
             self.call(CONTROL, GET_FAMILY, &Attributes::default().text(FAMILY_NAME, name))?;
-        let id = attribute(&answer, FAMILY_ID).and_then(|id| Some(u16_at(id, 0)?));
+        let id = attribute(&answer, FAMILY_ID).and_then(|id| u16_at(id, 0));
         id.ok_or_else(|| io::Error::other("the kernel's answer lacks the number of the family"))
     }
 
