@@ -35,6 +35,8 @@ enum Command {
     Check(command::check::Args),
     Probe(command::probe::Args),
     Bench(command::bench::Args),
+    #[command(subcommand)]
+    Block(command::block::Command),
     Top(command::top::Args),
     #[command(subcommand)]
     Volume(command::volume::Command),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Check(args) => Ok(command::check::run(&args)),
         Command::Probe(args) => command::probe::run(&args),
         Command::Bench(args) => command::bench::run(&args),
+        Command::Block(args) => command::block::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Volume(args) => command::volume::run(args),
     });

@@ -1,0 +1,182 @@
+//! `plimsoll block attach`: a block device of a server as `/dev/nbdN`.
+//!
+//! ```text
+//!   file system ─ /dev/nbdN ─ kernel's driver ─ pair of sockets ─ attach ─ TCP or Unix socket ─ server
+//! ```
+//!
+//! The kernel's driver could have the connection to the server itself. But when that breaks, the driver repeats requests
+//! under way only after a time-out in whole seconds. So the process stays between the two (`relay`): it repeats them as
+//! soon as the server is back, and the kernel notices a pause and nothing else. If this process dies, the kernel keeps all
+//! requests, and the next `attach` of the device gives it a new socket.
+//!
+//! One connection per device: with several, the driver does not let its time-out be turned off, and an outage of the server
+//! that is longer would fail requests (`nbd_xmit_timeout` in drivers/block/nbd.c).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::mm::MlockAllFlags;
+use rustix::process::configure_io_flusher_behavior;
+use serve::nbd::wire::{Export, flags};
+use tokio::net::UnixStream;
+use tokio::runtime::Builder;
+use volume::Clock;
+
+use self::client::{Connection, Failure};
+use self::identity::Identity;
+use self::link::{Around, End, Link};
+use super::kernel::{Backend, Device, Terms};
+
+mod client;
+mod identity;
+mod link;
+mod outgoing;
+mod relay;
+
+/// Transmission flags that the kernel makes use of. Others are for clients that do more than it.
+const FLAGS: u16 = flags::HAS_FLAGS
+    | flags::READ_ONLY
+    | flags::SEND_FLUSH
+    | flags::SEND_FUA
+    | flags::SEND_TRIM
+    | flags::SEND_WRITE_ZEROES
+    | flags::CAN_MULTI_CONN;
+/// The limit of one attempt to reach the server's machine.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// "Forever" for the kernel, which counts down in ticks of up to 1 ms in a signed 32-bit number on some machines.
+const FOREVER: Duration = Duration::from_secs(20 * 86400);
+
+/// Makes a block device of a server a disk of this machine
+///
+/// Runs until `plimsoll block detach`. While the server is away or starts again, reads and writes of the disk wait, and
+/// go on when it is back: no I/O fails. Needs root and the kernel's module nbd. Start it again if it was killed: nothing is
+/// lost, and requests under way go on within 30 s. docs/guide/plimsoll-attach@.service does that by systemd.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  modprobe nbd
+  plimsoll block attach root /dev/nbd0
+  plimsoll block attach root /dev/nbd0 --server 10.0.0.7:10809 --give-up 10min
+  plimsoll block attach root /dev/nbd0 --server /run/plimsoll/nbd")]
+pub(crate) struct Args {
+    /// The name of the block device at the server
+    name: String,
+
+    /// The device that it becomes, such as /dev/nbd0
+    device: PathBuf,
+
+    /// Where the server listens: HOST:PORT, or the path of a Unix socket
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10809")]
+    server: String,
+
+    /// Detach, which fails all I/O of the disk, when the server was away for so long; without it, wait forever
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    give_up: Option<Duration>,
+
+    /// Let nothing be written
+    #[arg(long)]
+    read_only: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let device = Device::at(&args.device)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(attach(args, &device))
+}
+
+async fn attach(args: &Args, device: &Device) -> anyhow::Result<()> {
+    let path = args.device.display();
+    let clock = Clock::real();
+    let (identity, is_new) = match device.backend()? {
+        Backend::Free => (Identity::new(&args.server, &args.name), true),
+        Backend::Unnamed => bail!("{path} is attached to something else: take another device"),
+        Backend::Named(backend) => {
+            let identity = Identity::parse(&backend, &args.server, &args.name);
+            let identity = identity.with_context(|| {
+                format!("{path} is attached to {backend:?}: take another device, or `plimsoll block detach {path}` first")
+            })?;
+            (identity, false)
+        }
+    };
+    let wait = args.give_up.map_or(FOREVER, |most| most.min(FOREVER));
+    let mut around = Outside { args, device, clock: clock.clone(), identity };
+    let (export, socket, first) = if is_new {
+        let server = &args.server;
+        let first = around.dial().await.with_context(|| format!("the server at {server}"))?;
+        let export = first.export;
+        if first.epoch.is_none() {
+            tracing::warn!(
+                "the server cannot end earlier connections of this device: if the network breaks while the server \
+                 runs on, an earlier write may overtake a later one"
+            );
+        }
+        around.identity.flags = export.flags;
+        let backend = around.identity.to_string();
+        let terms = Terms { size: export.size, flags: export.flags, backend: &backend, wait };
+        (export, device.connect(&terms)?, Some(first))
+    } else {
+        let export = Export { size: device.size()?, flags: around.identity.flags };
+        let backend = around.identity.to_string();
+        let terms = Terms { size: export.size, flags: export.flags, backend: &backend, wait };
+        (export, device.reconnect(&terms)?, None)
+    };
+    socket.set_nonblocking(true)?;
+    stay_in_memory();
+    println!("attached: {} of {} is {path}, {} bytes", args.name, args.server, export.size);
+    let link = Link::new(UnixStream::from_std(socket)?, around, clock, export, args.give_up);
+    match link.run(first).await {
+        Ok(()) => {
+            tracing::info!("{path} is detached");
+            Ok(())
+        }
+        Err(end @ End::GaveUp { .. }) => {
+            device.disconnect()?;
+            Err(end).with_context(|| format!("{path} is detached, and its I/O fails"))
+        }
+        Err(end) => Err(end).with_context(|| path.to_string()),
+    }
+}
+
+/// The kernel writes memory back through this process when memory is short, so the process must not wait for that itself.
+fn stay_in_memory() {
+    // Both need privileges that root in a container may lack, and matter only when memory is short.
+    if let Err(error) = configure_io_flusher_behavior(true) {
+        tracing::warn!(
+            "the kernel does not take this process for one that does I/O for it: {error}"
+        );
+    }
+    let all = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(error) = rustix::mm::mlockall(all) {
+        tracing::warn!("the memory of this process may be swapped out: {error}");
+    }
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {
+        tracing::warn!("the kernel may kill this process when memory is short: {error}");
+    }
+}
+
+/// The server, and the device of the kernel.
+struct Outside<'a> {
+    args: &'a Args,
+    device: &'a Device,
+    clock: Clock,
+    identity: Identity,
+}
+
+impl Around for Outside<'_> {
+    async fn dial(&mut self) -> Result<Connection, Failure> {
+        let stream = tokio::select! {
+            stream = client::dial(&self.args.server) => stream?,
+            () = self.clock.sleep(CONNECT_MAX) => {
+                return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+            }
+        };
+        let mut connection = client::negotiate(stream, &self.args.name, &self.identity.id).await?;
+        let flags = &mut connection.export.flags;
+        *flags = (*flags & FLAGS) | if self.args.read_only { flags::READ_ONLY } else { 0 };
+        Ok(connection)
+    }
+
+    fn resize(&mut self, size: u64) -> anyhow::Result<()> {
+        self.device.resize(size, &self.identity.to_string())
+    }
+}

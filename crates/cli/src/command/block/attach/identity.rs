@@ -1,0 +1,56 @@
+//! How the next `attach` of a device recognizes what it is attached to.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+/// What the kernel keeps with an attached device, as text: `plimsoll ID FLAGS SERVER NAME`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Identity {
+    /// Of the device while it is attached, by whichever process.
+    pub(super) id: [u8; 16],
+    /// Transmission flags that the kernel got.
+    pub(super) flags: u16,
+    server: String,
+    name: String,
+}
+
+impl Identity {
+    pub(super) fn new(server: &str, name: &str) -> Self {
+        let random = || RandomState::new().hash_one(0);
+        let id = (u128::from(random()) << 64) | u128::from(random());
+        let id = id.to_be_bytes();
+        Self { id, flags: 0, server: server.into(), name: name.into() }
+    }
+
+    /// `None`: it is another device, or was attached by another program.
+    pub(super) fn parse(text: &str, server: &str, name: &str) -> Option<Self> {
+        let mut parts = text.strip_prefix("plimsoll ")?.splitn(3, ' ');
+        let id = u128::from_str_radix(parts.next()?, 16).ok()?.to_be_bytes();
+        let flags = u16::from_str_radix(parts.next()?, 16).ok()?;
+        let is_same = parts.next()? == format!("{server} {name}");
+        is_same.then(|| Self { id, flags, server: server.into(), name: name.into() })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Self { id, flags, server, name } = self;
+        write!(f, "plimsoll {:032x} {flags:x} {server} {name}", u128::from_be_bytes(*id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_process_recognizes_the_device() {
+        let identity = Identity { flags: 0x16d, ..Identity::new("h:1", "a b") };
+        let text = identity.to_string();
+        assert_eq!(Identity::parse(&text, "h:1", "a b"), Some(identity));
+        assert_eq!(Identity::parse(&text, "h:2", "a b"), None);
+        assert_eq!(Identity::parse(&text, "h:1", "a"), None);
+        assert_eq!(Identity::parse("nbd-client", "h:1", "a b"), None);
+        assert_eq!(Identity::parse("plimsoll x 1 h:1 a b", "h:1", "a b"), None);
+    }
+}
