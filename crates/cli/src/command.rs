@@ -1,6 +1,7 @@
 //! The commands of the program, one file each.
 
 pub(crate) mod bench;
+pub(crate) mod block;
 pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod probe;

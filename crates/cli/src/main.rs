@@ -38,6 +38,8 @@ enum Command {
     Top(command::top::Args),
     #[command(subcommand)]
     Volume(command::volume::Command),
+    #[command(subcommand)]
+    Block(command::block::Command),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => command::bench::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Volume(args) => command::volume::run(args),
+        Command::Block(args) => command::block::run(args),
     });
     ran.unwrap_or_else(|error| {
         eprintln!("plimsoll: {}", command::chain(&error));

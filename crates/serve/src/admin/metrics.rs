@@ -13,9 +13,11 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
-use crate::figures::{Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Volume, Waits};
+use crate::figures::{
+    Block, Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Volume, Waits,
+};
 use crate::http::{self, Times};
-use crate::{mqtt, resp};
+use crate::{mqtt, nbd, resp};
 
 /// The media type.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -34,9 +36,11 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     scrub(&mut page, figures.scrub().as_ref());
     log(&mut page, figures.log().as_ref());
     resp(&mut page, admin.resp.get().map(|endpoint| &endpoint.stats));
+    block(&mut page, figures.block().as_ref());
     series(&mut page, figures.series().as_ref());
     http(&mut page, admin.http.get().map(|endpoint| &endpoint.stats));
     mqtt(&mut page, admin.mqtt.get().map(|stats| &**stats));
+    nbd(&mut page, admin.nbd.get().map(|service| &service.stats));
     let mut registry = Registry::with_prefix("plimsoll");
     registry.register_collector(Box::new(page));
     let mut out = String::new();
@@ -298,6 +302,35 @@ fn resp(page: &mut Page, stats: Option<&resp::Stats>) {
     of.family(Counter, "resp_commands", "Commands executed", |s| by("command", s.calls()));
 }
 
+fn block(page: &mut Page, block: Option<&Block>) {
+    let mut of = page.one(block);
+    of.gauge("block_devices", "Block devices", |b| b.devices.len() as u64);
+    of.counter("block_reads", "Reads of block devices", |b| b.reads);
+    of.counter("block_read_bytes", "Bytes read", |b| b.read_bytes);
+    of.counter("block_writes", "Writes, and ranges made zeros", |b| b.writes);
+    of.counter("block_written_bytes", "Bytes written", |b| b.written_bytes);
+    of.counter("block_discards", "Discards", |b| b.discards);
+    of.counter("block_flushes", "Flushes", |b| b.flushes);
+    of.counter("block_checksum_fetches", "Pages of checksums read from volumes", |b| {
+        b.checksum_fetches
+    });
+    of.counter("block_checksum_writes", "Pages of checksums written", |b| b.checksum_writes);
+    of.gauge("block_checksum_bytes", "Memory of the checksums", |b| b.checksum_bytes);
+    of.counter("block_region_marks", "Writes of marks of regions", |b| b.region_marks);
+    of.gauge("block_dirty_regions", "Regions that a crash would leave in doubt", |b| {
+        b.dirty_regions
+    });
+    of.counter("block_unverified_reads", "Blocks read that have no checksum yet", |b| {
+        b.unverified_reads
+    });
+    of.counter("block_repaired", "Damaged blocks that another copy had", |b| b.repaired);
+    of.counter("block_damaged", "Reads of damaged blocks that no copy had", |b| b.damaged);
+    let devices = block.into_iter().flat_map(|block| &block.devices);
+    let mut of = page.each("device", devices.map(|device| (&device.name, device)));
+    of.gauge("block_device_size_bytes", "Size of the device", |d| d.size_bytes);
+    of.gauge("block_device_room_bytes", "Room that the device takes at most", |d| d.room_bytes);
+}
+
 fn series(page: &mut Page, series: Option<&Series>) {
     let mut of = page.one(series);
     of.gauge("series_known", "Series known", |s| s.series);
@@ -351,6 +384,23 @@ fn mqtt(page: &mut Page, stats: Option<&mqtt::Stats>) {
     of.counter("mqtt_received_bytes", "Bytes of the messages' payloads", |s| s.bytes_in.get());
     of.counter("mqtt_rows", "Rows stored", |s| s.rows.get());
     of.counter("mqtt_dropped_rows", "Rows and messages refused", |s| s.dropped.get());
+}
+
+fn nbd(page: &mut Page, stats: Option<&nbd::Stats>) {
+    let mut of = page.one(stats);
+    of.gauge("nbd_clients", "Connections open", |s| s.open.get());
+    of.gauge("nbd_attached_clients", "Connections open with a device", |s| s.attached.get());
+    of.gauge("nbd_requests_in_flight", "Requests in progress", |s| s.in_flight.get());
+    of.counter("nbd_connections", "Connections accepted", |s| s.accepted.get());
+    of.counter("nbd_rejected_connections", "Connections turned away", |s| s.rejected.get());
+    of.counter("nbd_shed_connections", "Connections without a device closed for new ones", |s| {
+        s.shed.get()
+    });
+    of.family(Counter, "nbd_requests", "Requests begun", |s| by("command", s.requests()));
+    of.family(Counter, "nbd_bytes", "Bytes of the ranges of requests", |s| {
+        by("command", s.bytes())
+    });
+    of.family(Counter, "nbd_errors", "Requests that failed", |s| by("error", s.errors()));
 }
 
 type Labels = Vec<(&'static str, String)>;
