@@ -46,6 +46,9 @@ pub enum Error {
     /// A call on a store of time series failed: its kind says what to do.
     #[error(transparent)]
     Series(#[from] engine::series::Error),
+    /// A call on a store of block devices failed: its kind says what to do.
+    #[error(transparent)]
+    Block(#[from] engine::block::Error),
     /// Another handle of the store still exists: drop it, then close again.
     #[error("another handle still uses the store: drop it, then close again")]
     InUse,

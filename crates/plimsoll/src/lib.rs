@@ -48,7 +48,9 @@
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+pub mod block;
 mod error;
+mod every_second;
 pub mod kv;
 pub mod series;
 mod stop;

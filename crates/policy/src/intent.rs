@@ -31,6 +31,10 @@ pub enum Kind {
     Log,
     /// Anything else: written and read at any offset.
     Data,
+    /// Data that is overwritten in place for years and never sealed, as that of a block device. Its store keeps a durable
+    /// record of the ranges that it writes, marks each before its first write, and aligns the marked ones after a crash,
+    /// before it reads them. So a pool does not compare its copies.
+    InPlace,
 }
 
 /// What the creator of an object knows about it.
@@ -47,6 +51,8 @@ impl Intent {
     pub const LOG: Self = Self { kind: Kind::Log, len: None };
     /// Data of unknown length.
     pub const DATA: Self = Self { kind: Kind::Data, len: None };
+    /// Data that is overwritten in place, of unknown length.
+    pub const IN_PLACE: Self = Self { kind: Kind::InPlace, len: None };
 
     /// Whether the object is a log.
     #[must_use]

@@ -14,6 +14,8 @@ pub enum Origin {
     UserRead,
     /// A user's write that waits for its acknowledgement.
     UserWrite,
+    /// A user's write whose acknowledgement does not promise that it is durable: it does not pass reads.
+    UserChange,
     /// Opening a store: recovery, table footers and indexes.
     Open,
     /// A memtable is written out as a table.
@@ -159,7 +161,9 @@ impl Io {
     pub const fn class(&self) -> Class {
         match (self.step, self.origin) {
             (Step::Log | Step::Manifest, _) | (_, Origin::UserWrite) => Class::Commit,
-            (_, Origin::UserRead | Origin::Relief | Origin::Rebuild) => Class::Foreground,
+            (_, Origin::UserRead | Origin::UserChange | Origin::Relief | Origin::Rebuild) => {
+                Class::Foreground
+            }
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
             (_, Origin::Merge { space_pressure_percent: 81.. }) => Class::Urgent,
             (

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | header of the volume | `pool.header` |
 //! | copy of the manifest, generation g | `manifest-<g>.log` |
-//! | bytes of object n | `o<n>.tab`, `o<n>.dat`, `o<n>.log` |
+//! | bytes of object n | `o<n>.tab`, `o<n>.dat`, `o<n>.log`, `o<n>.inp` |
 //! | copy c of object n | `o<n>-<c>.tab`, and so on |
 //!
 //! Numbers are sixteen lower-case hexadecimal digits. No generation, object or copy reuses the number of
@@ -29,10 +29,13 @@ pub enum Kind {
     Data,
     /// A log: appended through the page cache. Its length is its leaf's.
     Log,
+    /// Data whose store knows the ranges that a crash left in doubt: only it aligns copies, by
+    /// [`Object::align`](volume::Object::align).
+    InPlace,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Table, Self::Data, Self::Log];
+    pub(crate) const ALL: [Self; 4] = [Self::Table, Self::Data, Self::Log, Self::InPlace];
 
     /// The kind from the creator's intent.
     pub(crate) const fn of(intent: &intent::Intent) -> Self {
@@ -40,6 +43,7 @@ impl Kind {
             intent::Kind::Log => Self::Log,
             intent::Kind::Table { .. } => Self::Table,
             intent::Kind::Data => Self::Data,
+            intent::Kind::InPlace => Self::InPlace,
         }
     }
 
@@ -48,6 +52,7 @@ impl Kind {
             Self::Table => 0,
             Self::Data => 1,
             Self::Log => 2,
+            Self::InPlace => 3,
         }
     }
 
@@ -60,6 +65,7 @@ impl Kind {
             Self::Table => ".tab",
             Self::Data => ".dat",
             Self::Log => ".log",
+            Self::InPlace => ".inp",
         }
     }
 }

@@ -256,6 +256,22 @@ pub trait Object: Send + Sync {
         again::read(self, offset, into, io, check)
     }
 
+    /// Makes the copies of a range equal, durably. A pool reads the range from every copy. Where they differ, it writes the
+    /// bytes of one over those of the others, and bytes that are damaged in one are taken from another. A copy that
+    /// cannot be reached or written is dropped, as when a write fails there. On a device it does nothing.
+    ///
+    /// The store of an object that is [in place](policy::intent::Kind::InPlace) calls this for each range whose writes a crash
+    /// may have cut off, before it reads the range or writes to it. Other objects need no such call: their pool aligns them.
+    /// Changes of the range wait until this has ended. Reads do not, and may give the bytes of any copy until then.
+    ///
+    /// # Errors
+    /// As for [`Object::sync`]. `Corrupt`: no copy gives all bytes of the range. `Busy`: try again. After an error all
+    /// copies stay, and the range is as much in doubt as before.
+    fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
+        let _ = (offset, len, io);
+        ready(Ok(()))
+    }
+
     /// Syncs the object, and declares that it never changes again: no write or change of length may follow, through
     /// this or another handle. A pool records the length and a checksum of all bytes, by which it tells later which
     /// copy is damaged, and it need not compare the copies after a crash. A device only syncs. Durable on return. To

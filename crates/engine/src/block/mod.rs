@@ -9,6 +9,7 @@
 //! the device says so ([`Geometry::writes_are_durable`]).
 
 pub mod memory;
+pub mod store;
 
 use std::future::Future;
 use std::ops::Range;

@@ -92,6 +92,10 @@ impl Object for Late {
         Box::pin(async move { self.object().await?.read_again(offset, into, io, check).await })
     }
 
+    fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move { self.object().await?.align(offset, len, io).await })
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(async move { self.object().await?.seal(io).await })
     }

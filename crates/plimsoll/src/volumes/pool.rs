@@ -4,7 +4,6 @@ mod load_sampler;
 mod moving;
 mod reserving;
 mod scrubbing;
-mod tending;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -27,8 +26,8 @@ use self::load_sampler::LoadSampler;
 use self::moving::Moving;
 use self::reserving::set_aside;
 use self::scrubbing::Scrubbing;
-use self::tending::EverySecond;
 use super::{Away, Devices, Volume};
+use crate::every_second::EverySecond;
 use crate::{Error, Result};
 
 /// A pool that is open: several volumes as one. Stores share it, each under a name of its own

@@ -241,7 +241,7 @@ impl Recovered {
 fn sure_len(object: &Stored) -> u64 {
     match object.kind {
         Kind::Log => object.checked().map_or(0, |checked| checked.len),
-        Kind::Table | Kind::Data => object.len(),
+        Kind::Table | Kind::Data | Kind::InPlace => object.len(),
     }
 }
 

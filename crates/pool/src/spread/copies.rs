@@ -543,6 +543,7 @@ fn intent_of(inode: &Inode) -> Intent {
     let known = match inode.kind {
         Kind::Log => Intent::LOG,
         Kind::Table | Kind::Data => Intent::DATA,
+        Kind::InPlace => Intent::IN_PLACE,
     };
     Intent { len: Some(inode.len()), ..known }
 }

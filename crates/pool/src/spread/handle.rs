@@ -430,6 +430,10 @@ impl Object for Handle {
         Box::pin(self.read_checked(offset, into, io, check))
     }
 
+    fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
+        volume::ready(Ok(()))
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(self.seal_all(io))
     }

@@ -304,7 +304,7 @@ impl Inode {
 
     /// Whether its bytes may be written again in place, so that a reader of one copy must wait for writes to the others.
     pub(super) fn is_overwritten(&self) -> bool {
-        self.kind == Kind::Data && !self.is_sealed()
+        matches!(self.kind, Kind::Data | Kind::InPlace) && !self.is_sealed()
     }
 
     /// Whether its length is that of its leaf objects: it is a log that is not sealed.

@@ -56,7 +56,7 @@ impl Rig {
                 let range = range.map(|KeyRange { first, last }| (first.into(), last.into()));
                 Some(Told { family: family.0.to_string(), level, range, len })
             }
-            Kind::Log | Kind::Data => None,
+            Kind::Log | Kind::Data | Kind::InPlace => None,
         });
         tables.collect()
     }

@@ -16,7 +16,7 @@ use crate::buf::PAGE;
 use crate::ranges::Ranges;
 use crate::{
     Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, Zeros,
-    extent,
+    extent, ready,
 };
 
 /// The longest file the kernel can address.
@@ -412,6 +412,10 @@ impl Object for Handle {
         check: Check,
     ) -> Pending<'_, IoBufMut> {
         crate::again::read(self, offset, into, io, check)
+    }
+
+    fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
+        ready(Ok(()))
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

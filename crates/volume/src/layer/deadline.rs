@@ -617,6 +617,10 @@ impl Object for Limited {
         crate::again::read(self, offset, into, io, check)
     }
 
+    fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
+        self.call(Op::Sync, move |inner| async move { inner.align(offset, len, io).await })
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         self.sync(io)
     }

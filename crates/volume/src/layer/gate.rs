@@ -421,6 +421,7 @@ impl Object for GatedObject {
         fn len() -> u64;
         fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
     }
 }

@@ -318,6 +318,7 @@ impl Object for Kept {
         fn is_empty() -> bool;
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
+        fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
         fn seal(io: Io) -> Pending<'_, ()>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }

@@ -353,6 +353,7 @@ impl Object for Simulated {
         fn len() -> u64;
         fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
         fn zero(offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()>;
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<crate::Extent>>;
         fn set_len(len: u64) -> Pending<'_, ()>;

@@ -277,6 +277,7 @@ impl Object for TraceObject {
         fn len() -> u64;
         fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
     }
 }
 

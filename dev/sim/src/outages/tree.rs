@@ -194,6 +194,7 @@ pub(super) fn leaf(object: &ObjectStat, placed: &Placed) -> Name {
         Kind::Table => "tab",
         Kind::Data => "dat",
         Kind::Log => "log",
+        Kind::InPlace => "inp",
     };
     let name = match number {
         0 => format!("o{id}.{end}"),

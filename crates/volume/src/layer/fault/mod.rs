@@ -258,6 +258,7 @@ impl Object for FaultObject {
         fn len() -> u64;
         fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
     }
 }
 

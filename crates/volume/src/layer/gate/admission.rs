@@ -152,7 +152,7 @@ impl RequestContext {
             is_write: false,
             deadline: io.deadline,
             refusable: io.refusable(),
-            of_user: matches!(io.origin, Origin::UserRead | Origin::UserWrite),
+            of_user: matches!(io.origin, Origin::UserRead | Origin::UserWrite | Origin::UserChange),
             journals: false,
             is_sync: false,
         }

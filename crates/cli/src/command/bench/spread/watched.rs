@@ -107,6 +107,7 @@ impl Object for WatchedObject {
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn set_len(len: u64) -> Pending<'_, ()>;
         fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
+        fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
         fn seal(io: Io) -> Pending<'_, ()>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }

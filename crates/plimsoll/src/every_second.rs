@@ -12,7 +12,7 @@ use crate::stop::ThreadStop;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A thread that repeats its work each second. Dropping this ends it.
-pub(super) struct EverySecond {
+pub(crate) struct EverySecond {
     stop: Arc<ThreadStop>,
     thread: Option<JoinHandle<()>>,
     heartbeat: Heartbeat,
@@ -20,7 +20,7 @@ pub(super) struct EverySecond {
 
 impl EverySecond {
     /// Starts a thread of this name. The first time is now.
-    pub(super) fn start(
+    pub(crate) fn start(
         task: &'static str,
         clock: &Clock,
         mut work: impl FnMut() + Send + 'static,
@@ -46,7 +46,7 @@ impl EverySecond {
         Self { stop, thread: Some(thread), heartbeat }
     }
 
-    pub(super) fn health(&self) -> TaskHealth {
+    pub(crate) fn health(&self) -> TaskHealth {
         self.heartbeat.health()
     }
 }

@@ -1,0 +1,162 @@
+//! Makes regions clean that nobody writes any more: their bytes and checksums are durable, and their marks go. A crash then
+//! leaves them in no doubt.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use policy::purpose::{Io, Origin, Step};
+use policy::units::KIB;
+use volume::IoBufMut;
+
+use super::super::Result;
+use super::device::Device;
+use super::extents::Extent;
+use super::pages::Page;
+use super::shape::{BLOCK, BLOCKS, REGION};
+use super::sums::{Known, sum};
+
+/// It can wait for spare operations: until then, a crash leaves more in doubt.
+const IDLE: Io = Io::new(Origin::Bulk, Step::Data);
+/// The most bytes read at once to find their checksums.
+const PIECE: u64 = 256 * KIB;
+/// The number of changed pages written at once when they take too much memory.
+const SOME: usize = 8;
+
+/// A region that may be clean soon.
+struct Candidate {
+    number: u64,
+    /// As [`Regions::idle`](super::regions::Regions::idle) gave it.
+    epoch: u64,
+}
+
+impl Device {
+    /// Cleans the regions that were not written lately.
+    ///
+    /// # Errors
+    /// Those of the volume: other regions are cleaned all the same.
+    pub(super) async fn clean_cold(&self) -> Result<()> {
+        let options = &self.shared.options;
+        let now = self.shared.clock.now();
+        let cold = self.regions.to_clean(now, options.clean_after, options.dirty_regions_max);
+        self.clean(&cold).await
+    }
+
+    /// Cleans every region that nobody writes now.
+    ///
+    /// # Errors
+    /// Those of the volume: other regions are cleaned all the same.
+    pub(super) async fn clean_all(&self) -> Result<()> {
+        let now = self.shared.clock.now();
+        let all = self.regions.to_clean(now, std::time::Duration::ZERO, 0);
+        self.clean(&all).await
+    }
+
+    /// Cleans these regions, in the order of their numbers.
+    async fn clean(&self, regions: &[u64]) -> Result<()> {
+        let mut failed = Ok(());
+        for of_extent in regions.chunk_by(|a, b| a / self.shape.regions == b / self.shape.regions) {
+            failed = failed.and(self.clean_extent(of_extent).await);
+        }
+        let tidied = self.marks.tidy().await.map_err(|e| self.failed(e));
+        failed.and(tidied)
+    }
+
+    async fn clean_extent(&self, regions: &[u64]) -> Result<()> {
+        let Some(&first) = regions.first() else { return Ok(()) };
+        let extent = self.extents.get(first / self.shape.regions).map_err(|e| self.failed(e))?;
+        let Some(extent) = extent else {
+            for &number in regions {
+                self.regions.settled(number);
+                if let Some(epoch) = self.regions.idle(number) {
+                    self.regions.clean(number, epoch, || self.marks.clear(number));
+                }
+            }
+            return Ok(());
+        };
+        let mut candidates = Vec::new();
+        for &number in regions {
+            self.settle_region(&extent, number % self.shape.regions).await?;
+            let Some(epoch) = self.regions.idle(number) else { continue };
+            let page = self.shared.pages.get((extent.incarnation, number % self.shape.regions));
+            self.load_page(&extent, &page, number % self.shape.regions, IDLE).await?;
+            let candidate = Candidate { number, epoch };
+            if self.verify(&extent, &page, &candidate).await? {
+                self.write_page(&extent, &page, number % self.shape.regions, IDLE).await?;
+                candidates.push(candidate);
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let object = self.object(&extent).await?;
+        object.sync(IDLE).await.map_err(|e| self.failed(e))?;
+        for Candidate { number, epoch } in candidates {
+            self.regions.clean(number, epoch, || self.marks.clear(number));
+        }
+        Ok(())
+    }
+
+    /// Finds the checksums of blocks that have none; false if the region was written meanwhile.
+    async fn verify(&self, extent: &Extent, page: &Page, region: &Candidate) -> Result<bool> {
+        let Candidate { number, epoch } = *region;
+        let base = number % self.shape.regions * REGION;
+        let mut from = 0;
+        while let Some(first) = page.look(|sums| sums.first_unverified(from..BLOCKS)).flatten() {
+            let len = PIECE.min(REGION - first as u64 * BLOCK);
+            let offset = base + first as u64 * BLOCK;
+            let object = self.object(extent).await?;
+            let read = object.read_at(offset, IoBufMut::zeroed(len as usize), IDLE).await;
+            let read = read.map_err(|e| self.failed(e))?;
+            let is_same = self.regions.idle(number) == Some(epoch);
+            if !is_same {
+                return Ok(false);
+            }
+            page.change(|sums| {
+                for (block, bytes) in (first..).zip(read.chunks_exact(BLOCK as usize)) {
+                    if sums.get(block) == Known::Unverified {
+                        sums.set(block, sum(bytes));
+                    }
+                }
+            });
+            from = first + (len / BLOCK) as usize;
+        }
+        Ok(true)
+    }
+
+    /// Writes the checksums of a region to its slot, if they have changed. Durable after a sync.
+    async fn write_page(&self, extent: &Extent, page: &Page, region: u64, io: Io) -> Result<()> {
+        let _alone = page.io.lock().await;
+        let number = extent.number * self.shape.regions + region;
+        let Some(encoded) = page.take_changed(|sums| sums.encode(self.id, number)) else {
+            return Ok(());
+        };
+        self.shared.counts.checksum_writes.add(1);
+        let object = self.object(extent).await?;
+        let written = object.write_at(self.shape.slot(region), encoded, io).await;
+        if written.is_err() {
+            page.set_changed();
+        }
+        if extent.is_gone() {
+            return Ok(());
+        }
+        written.map_err(|e| self.failed(e))
+    }
+
+    /// Writes some changed pages, so that they can go.
+    pub(super) async fn write_some_pages(&self, io: Io) {
+        let dirty = self.regions.all();
+        let changed = dirty.into_iter().filter_map(|number| {
+            let extent = self.extents.get(number / self.shape.regions).ok().flatten()?;
+            let page = self.shared.pages.find((extent.incarnation, number % self.shape.regions))?;
+            page.is_changed().then_some((extent, page, number % self.shape.regions))
+        });
+        let some: Vec<(Arc<Extent>, Arc<Page>, u64)> = changed.take(SOME).collect();
+        let writes =
+            some.iter().map(|(extent, page, region)| self.write_page(extent, page, *region, io));
+        for written in join_all(writes).await {
+            if let Err(error) = written {
+                tracing::debug!("checksums are not written now: {error}");
+            }
+        }
+    }
+}

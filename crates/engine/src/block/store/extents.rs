@@ -1,0 +1,228 @@
+//! The extents of a device: which exist, and those that are open.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::purpose::{Io, Origin, Step};
+use volume::ranges::Ranges;
+use volume::{Intent, IoBufMut, Name, Object, Result, Volume};
+
+use super::pages::Incarnation;
+use super::shape::{SLOT, Shape};
+use super::sums::{Known, Sums};
+
+/// The most objects of a device that are open and unused.
+const OPEN_MAX: usize = 256;
+
+/// A user's write waits for it.
+const CREATE: Io = Io::new(Origin::UserWrite, Step::Data);
+
+/// The extents of a device.
+pub(super) struct Extents {
+    volume: Arc<dyn Volume>,
+    device: u32,
+    shape: Shape,
+    /// What their objects' names begin with.
+    prefix: String,
+    state: Mutex<State>,
+    /// Locked while an extent is made or removed.
+    structure: AsyncMutex<()>,
+    incarnations: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct State {
+    present: BTreeMap<u64, Incarnation>,
+    open: HashMap<u64, Arc<Extent>>,
+    /// Candidates to be closed, the next one first.
+    queue: VecDeque<u64>,
+}
+
+/// An extent in use.
+pub(super) struct Extent {
+    pub(super) number: u64,
+    pub(super) incarnation: Incarnation,
+    /// Changes of its bytes under way.
+    pub(super) changes: Ranges,
+    name: Name,
+    object: OnceLock<Arc<dyn Object>>,
+    opening: AsyncMutex<()>,
+    gone: AtomicBool,
+}
+
+impl Extents {
+    /// Those in `present`.
+    pub(super) fn new(
+        volume: Arc<dyn Volume>,
+        prefix: String,
+        (device, shape): (u32, Shape),
+        present: impl IntoIterator<Item = u64>,
+        incarnations: Arc<AtomicU64>,
+    ) -> Self {
+        let mut state = State::default();
+        for number in present {
+            state.present.insert(number, incarnations.fetch_add(1, Ordering::Relaxed));
+        }
+        let structure = AsyncMutex::new(());
+        Self { volume, device, shape, prefix, state: Mutex::new(state), structure, incarnations }
+    }
+
+    /// The name of an extent's object.
+    pub(super) fn name(prefix: &str, number: u64) -> Result<Name> {
+        Name::new(&format!("{prefix}/{number:08x}"))
+    }
+
+    /// An extent, if it exists.
+    pub(super) fn get(&self, number: u64) -> Result<Option<Arc<Extent>>> {
+        let mut state = self.state.lock();
+        let Some(&incarnation) = state.present.get(&number) else { return Ok(None) };
+        if let Some(extent) = state.open.get(&number) {
+            return Ok(Some(Arc::clone(extent)));
+        }
+        state.close_unused();
+        let extent = Arc::new(Extent {
+            number,
+            incarnation,
+            changes: Ranges::default(),
+            name: Self::name(&self.prefix, number)?,
+            object: OnceLock::new(),
+            opening: AsyncMutex::new(()),
+            gone: AtomicBool::new(false),
+        });
+        state.open.insert(number, Arc::clone(&extent));
+        state.queue.push_back(number);
+        Ok(Some(extent))
+    }
+
+    /// An extent, which is made if it does not exist. Durable on return.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub(super) async fn get_or_create(&self, number: u64) -> Result<Arc<Extent>> {
+        loop {
+            if let Some(extent) = self.get(number)? {
+                return Ok(extent);
+            }
+            let _alone = self.structure.lock().await;
+            if self.is_present(number) {
+                continue;
+            }
+            let name = Self::name(&self.prefix, number)?;
+            if let Err(error) = self.create(&name, number).await {
+                // What is left of it is removed at the next opening, too.
+                if let Err(also) = self.volume.remove(&name).await {
+                    tracing::debug!("{name}: what was made of it is not removed: {also}");
+                }
+                return Err(error);
+            }
+            let incarnation = self.incarnations.fetch_add(1, Ordering::Relaxed);
+            self.state.lock().present.insert(number, incarnation);
+        }
+    }
+
+    /// Makes an extent of zeros, with the pages that say so.
+    async fn create(&self, name: &Name, number: u64) -> Result<()> {
+        let intent = Intent { len: Some(self.shape.object()), ..Intent::IN_PLACE };
+        let object = match self.volume.create(name, &intent).await {
+            // An earlier attempt left it.
+            Err(error) if error.kind() == volume::ErrorKind::AlreadyExists => {
+                self.volume.remove(name).await?;
+                self.volume.create(name, &intent).await?
+            }
+            made => made?,
+        };
+        let mut pages = IoBufMut::with_capacity((self.shape.regions * SLOT) as usize);
+        for region in 0..self.shape.regions {
+            let page =
+                Sums::all(Known::Zeros).encode(self.device, number * self.shape.regions + region);
+            pages.extend_from_slice(&page);
+        }
+        // This makes the object as long as it is ever going to be, so no later write changes its length.
+        object.write_at(self.shape.extent(), pages.freeze(), CREATE).await?;
+        object.sync(CREATE).await
+    }
+
+    /// Removes an extent, if it exists, after all changes of it under way: its bytes are zeros. Durable after the next
+    /// sync of the volume.
+    ///
+    /// # Errors
+    /// Those of the volume: the extent is as it was.
+    pub(super) async fn remove(&self, number: u64, gone: impl FnOnce(Incarnation)) -> Result<()> {
+        let _alone = self.structure.lock().await;
+        let Some(extent) = self.get(number)? else { return Ok(()) };
+        let _all = extent.changes.claim(0..self.shape.object()).await;
+        // Readers that find it gone look for another one, which is made after this.
+        extent.gone.store(true, Ordering::Release);
+        if let Err(error) = self.volume.remove(&extent.name).await
+            && error.kind() != volume::ErrorKind::NotFound
+        {
+            extent.gone.store(false, Ordering::Release);
+            return Err(error);
+        }
+        let mut state = self.state.lock();
+        state.present.remove(&number);
+        state.open.remove(&number);
+        drop(state);
+        gone(extent.incarnation);
+        Ok(())
+    }
+
+    /// The numbers in `range` of extents that exist.
+    pub(super) fn present(&self, range: Range<u64>) -> Vec<u64> {
+        self.state.lock().present.range(range).map(|(&number, _)| number).collect()
+    }
+
+    /// The number of extents that exist.
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().present.len()
+    }
+
+    fn is_present(&self, number: u64) -> bool {
+        self.state.lock().present.contains_key(&number)
+    }
+
+    /// The object of an extent.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub(super) async fn object<'a>(&self, extent: &'a Extent) -> Result<&'a Arc<dyn Object>> {
+        if let Some(object) = extent.object.get() {
+            return Ok(object);
+        }
+        let _alone = extent.opening.lock().await;
+        if let Some(object) = extent.object.get() {
+            return Ok(object);
+        }
+        let object = self.volume.open(&extent.name).await?;
+        Ok(extent.object.get_or_init(|| object))
+    }
+}
+
+impl State {
+    /// Closes extents that nobody uses, until there is place for one more.
+    fn close_unused(&mut self) {
+        for _ in 0..self.queue.len() {
+            if self.open.len() < OPEN_MAX {
+                return;
+            }
+            let Some(number) = self.queue.pop_front() else { return };
+            match self.open.get(&number) {
+                // Nobody can get it while this lock is held.
+                Some(extent) if Arc::strong_count(extent) == 1 => drop(self.open.remove(&number)),
+                Some(_) => self.queue.push_back(number),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Extent {
+    /// Whether it was removed, after it was handed out.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}

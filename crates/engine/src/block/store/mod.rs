@@ -1,0 +1,498 @@
+//! Block devices on a pool.
+//!
+//! ```text
+//!   device ─▶ extents of 64 MiB, an object each, made when they are first written
+//!   object:  64 MiB of blocks │ a page of checksums for each region of 4 MiB
+//!   marks:   a bit for each region that is being written, durable before its first write
+//! ```
+//! The pool's manifest is the map: an extent is an object with a name, so a device has no map of its own that could
+//! disagree with what is there. Blocks are overwritten in place, so a durable overwrite of a block costs one operation on
+//! each copy.
+//!
+//! Every block of 4 KiB has a checksum, which a read verifies; bytes that do not fit are read from another copy.
+//! Checksums are in memory, and written to the end of the extent some time later. Until then the region has its mark. After
+//! a crash, the copies of regions with marks are aligned before they are used ([`volume::Object::align`]), and their checksums are made anew; those of
+//! all other regions are trusted.
+//!
+//! The volume must be able to rename, and must keep one order of changes of names: the outermost pool does.
+
+mod clean;
+mod device;
+mod extents;
+mod failure;
+mod figures;
+mod marks;
+mod pages;
+mod regions;
+mod shape;
+mod sums;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::purpose::{Io, Origin, Step};
+use policy::units::MIB;
+use volume::{Clock, ErrorKind, Extent as Part, Intent, IoBuf, IoBufMut, Name, Volume};
+
+use self::device::Device;
+use self::extents::Extents;
+use self::failure::failed;
+use self::figures::Counts;
+pub use self::figures::Figures;
+use self::marks::Marks;
+use self::pages::Pages;
+use self::shape::{BLOCK, REGION, REGIONS_MAX, Shape};
+pub use self::table::Limit;
+use self::table::{Row, Table, check_name, check_size};
+use super::{BlockDevice, BlockDevices, Durable, Error, Geometry, Pending, Result, Zeros};
+use crate::health::StoreHealth;
+
+const IO: Io = Io::new(Origin::UserWrite, Step::Log);
+
+/// A store's settings. All of them may change from one opening to the next.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What its objects' names begin with; default `block`.
+    pub name: String,
+    /// The size of the extents of new devices, in bytes: each is an object of the pool. Default 64 MiB; rounded to whole
+    /// regions of 4 MiB. Smaller ones give back room of discarded bytes sooner, and cost an object each.
+    pub extent_bytes: u64,
+    /// Every write is durable when it is acknowledged, and devices say that they have no write cache. Else a write is
+    /// durable after a flush, and survives the death of the process at once. Default false.
+    pub durable: bool,
+    /// The memory of checksums, in bytes; default 64 MiB. Checksums of 1 GiB take 1 MiB; a read or write of blocks whose
+    /// checksums are not in memory costs an operation more.
+    pub checksum_bytes: u64,
+    /// The time after the last write of a region when its checksums are written, and its mark goes; default 10 s. A
+    /// shorter one leaves less to compare after a crash, and costs more operations.
+    pub clean_after: Duration,
+    /// The number of regions of 4 MiB that may have marks; default 4096. Those written the longest time ago are cleaned
+    /// when there are more.
+    pub dirty_regions_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: "block".into(),
+            extent_bytes: 64 * MIB,
+            durable: false,
+            checksum_bytes: 64 * MIB,
+            clean_after: Duration::from_secs(10),
+            dirty_regions_max: 4096,
+        }
+    }
+}
+
+/// One device, as an operator sees it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Info {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What its extents take at most, in bytes, each copy counted once: extents have holes.
+    pub room: u64,
+    /// What its clients get at most.
+    pub limit: Option<Limit>,
+}
+
+/// A store of block devices. Clones share it.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    devices: Mutex<BTreeMap<String, Arc<Device>>>,
+    /// Locked while the table is changed.
+    table: AsyncMutex<Table>,
+    incarnations: Arc<AtomicU64>,
+}
+
+/// What all devices use.
+struct Shared {
+    volume: Arc<dyn Volume>,
+    clock: Clock,
+    options: Options,
+    pages: Pages,
+    counts: Counts,
+}
+
+impl Store {
+    /// Opens the store, or makes one without devices.
+    ///
+    /// # Errors
+    /// As the kind says. `Corrupt`: the table of devices.
+    pub async fn open(volume: Arc<dyn Volume>, options: Options, clock: Clock) -> Result<Self> {
+        let pages = Pages::new(options.checksum_bytes);
+        let shared = Arc::new(Shared { volume, clock, options, pages, counts: Counts::default() });
+        let table = shared.read_table().await?;
+        let incarnations = Arc::new(AtomicU64::new(0));
+        let mut found = shared.objects_by_device().await?;
+        let mut devices = BTreeMap::new();
+        for (name, row) in &table.devices {
+            let found = found.remove(&row.id).unwrap_or_default();
+            let device = shared.open_device(name, row, found, &incarnations).await?;
+            devices.insert(name.clone(), Arc::new(device));
+        }
+        // Those of devices whose deletion a crash cut off.
+        for name in found.into_values().flatten().map(|(name, _)| name) {
+            shared.remove(&name).await?;
+        }
+        let devices = Mutex::new(devices);
+        Ok(Self(Arc::new(Inner { shared, devices, table: AsyncMutex::new(table), incarnations })))
+    }
+
+    /// Makes a device of zeros, which takes no room yet. Durable on return. `size` is in bytes, whole blocks of 4096.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `Invalid`: the name or the size. Else as the kind says.
+    pub async fn create(&self, name: &str, size: u64) -> Result<()> {
+        check_name(name)?;
+        check_size(size)?;
+        let mut table = self.0.table.lock().await;
+        if table.devices.contains_key(name) {
+            return Err(Error::AlreadyExists(format!("device {name}")));
+        }
+        let mut next = table.clone();
+        let row = Row { id: table.next, size, shape: self.0.shared.shape(), limit: None };
+        next.next += 1;
+        next.devices.insert(name.to_owned(), row.clone());
+        let shared = &self.0.shared;
+        shared.create_marks(&row).await?;
+        shared.write_table(&next).await?;
+        let device = shared.open_device(name, &row, Vec::new(), &self.0.incarnations).await?;
+        self.0.devices.lock().insert(name.to_owned(), Arc::new(device));
+        *table = next;
+        Ok(())
+    }
+
+    /// Changes the size of a device, in bytes. Bytes that a smaller one has not are given up, only if `shrink` says so.
+    /// Durable on return.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid`: the size, or it is smaller. Else as the kind says.
+    pub async fn resize(&self, name: &str, size: u64, shrink: bool) -> Result<()> {
+        check_size(size)?;
+        let mut table = self.0.table.lock().await;
+        let device = self.device(name)?;
+        let before = device.size();
+        if size < before && !shrink {
+            return Err(Error::Invalid(format!(
+                "device {name} has {before} bytes: to make it smaller gives up those behind, and has to be asked for"
+            )));
+        }
+        let mut next = table.clone();
+        if let Some(row) = next.devices.get_mut(name) {
+            row.size = size;
+        }
+        if size < before {
+            // First nobody writes there any more.
+            device.size.store(size, Ordering::Release);
+            let cut = device.cut(size..before).await;
+            if let Err(error) = cut.and(self.0.shared.write_table(&next).await) {
+                device.size.store(before, Ordering::Release);
+                return Err(error);
+            }
+        } else {
+            let grown = device.marks.extend(shape::regions(size)).await;
+            grown.map_err(|e| failed(format_args!("device {name}"), e))?;
+            self.0.shared.write_table(&next).await?;
+            device.size.store(size, Ordering::Release);
+        }
+        *table = next;
+        Ok(())
+    }
+
+    /// Deletes a device and its bytes. Durable on return: clients that have it open get `Closed`.
+    ///
+    /// # Errors
+    /// `NotFound`. Else as the kind says: the device may be gone already, and its room is given back at the next opening.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        let mut table = self.0.table.lock().await;
+        let device = self.device(name)?;
+        let mut next = table.clone();
+        next.devices.remove(name);
+        self.0.shared.write_table(&next).await?;
+        *table = next;
+        self.0.devices.lock().remove(name);
+        device.end();
+        for number in device.extents.present(0..u64::MAX) {
+            device.remove(number).await?;
+        }
+        self.0.shared.remove(&self.0.shared.marks_name(device.id)?).await
+    }
+
+    /// Every device, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<Info> {
+        let devices = self.0.devices.lock();
+        let info = |(name, device): (&String, &Arc<Device>)| Info {
+            name: name.clone(),
+            size: device.size(),
+            room: device.extents.len() as u64 * device.shape.extent(),
+            limit: None,
+        };
+        devices.iter().map(info).collect()
+    }
+
+    /// What it did since the opening, and holds now.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let devices = self.all();
+        Figures {
+            dirty_regions: devices.iter().map(|device| device.regions.len() as u64).sum(),
+            checksum_bytes: self.0.shared.pages.bytes(),
+            devices: devices.len() as u64,
+            ..self.0.shared.counts.figures()
+        }
+    }
+
+    /// Its condition now. A pool tells of its own.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        StoreHealth { damaged: self.0.shared.counts.damaged.get(), ..StoreHealth::default() }
+    }
+
+    /// Cleans what was not written lately. The store's owner calls it every second or so.
+    ///
+    /// # Errors
+    /// As the kind says: it is tried again at the next call.
+    pub async fn tend(&self) -> Result<()> {
+        let mut tended = Ok(());
+        for device in self.all() {
+            tended = tended.and(device.clean_cold().await);
+        }
+        tended
+    }
+
+    /// Makes everything durable, and leaves nothing in doubt. Calls on its devices get `Closed` from now on.
+    ///
+    /// # Errors
+    /// As the kind says: acknowledged changes are as durable as they were.
+    pub async fn close(&self) -> Result<()> {
+        let mut closed = Ok(());
+        for device in self.all() {
+            device.end();
+            closed = closed.and(device.make_durable().await);
+            closed = closed.and(device.clean_all().await);
+        }
+        closed
+    }
+
+    fn all(&self) -> Vec<Arc<Device>> {
+        self.0.devices.lock().values().cloned().collect()
+    }
+
+    fn device(&self, name: &str) -> Result<Arc<Device>> {
+        let devices = self.0.devices.lock();
+        devices
+            .get(name)
+            .cloned()
+            .ok_or_else(|| Error::NotFound(format!("there is no device {name}")))
+    }
+}
+
+impl Shared {
+    /// The shape of new devices.
+    fn shape(&self) -> Shape {
+        Shape { regions: self.options.extent_bytes.div_ceil(REGION).clamp(1, REGIONS_MAX) }
+    }
+
+    /// The objects of each device by its number, but the table's.
+    async fn objects_by_device(&self) -> Result<BTreeMap<table::Id, Vec<(Name, u64)>>> {
+        let listed = self.volume.list().await.map_err(|e| self.failed(e))?;
+        let prefix = format!("{}/", self.options.name);
+        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for object in listed {
+            let rest = object.name.as_str().strip_prefix(&prefix);
+            if let Some((id, _)) = rest.and_then(|rest| rest.split_once('/'))
+                && let Ok(id) = table::Id::from_str_radix(id, 16)
+            {
+                found.entry(id).or_default().push((object.name, object.len));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn read_table(&self) -> Result<Table> {
+        let object = match self.volume.open(&self.table_name()?).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Table::default()),
+            opened => opened.map_err(|e| self.failed(e))?,
+        };
+        let into = || IoBufMut::zeroed(object.len() as usize);
+        let io = Io::new(Origin::Open, Step::Log);
+        let read = object.read_at(0, into(), io).await.map_err(|e| self.failed(e))?;
+        if let Ok(table) = Table::decode(&read) {
+            return Ok(table);
+        }
+        let check: volume::Check = Arc::new(|bytes: &[u8]| Table::decode(bytes).is_ok());
+        match object.read_again(0, into(), io, check).await {
+            Ok(read) => Table::decode(&read),
+            // It says what is wrong with the bytes.
+            Err(error) if error.kind().is_damage() => Table::decode(&read),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Puts a table in place of the one that is there. Durable on return.
+    async fn write_table(&self, table: &Table) -> Result<()> {
+        let next = self.name("devices.next")?;
+        match self.volume.remove(&next).await {
+            // It is what an earlier attempt left.
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(self.failed(error)),
+            _ => {}
+        }
+        let intent = Intent { len: None, ..Intent::DATA };
+        let bytes = IoBuf::from(&table.encode()[..]);
+        let written = self.volume.write_whole(&next, &intent, bytes, IO).await;
+        written.map_err(|e| self.failed(e))?;
+        let renamed = self.volume.rename(&next, &self.table_name()?).await;
+        renamed.map_err(|e| self.failed(e))
+    }
+
+    async fn create_marks(&self, row: &Row) -> Result<()> {
+        let name = self.marks_name(row.id)?;
+        let made = self.volume.create(&name, &Intent::IN_PLACE).await;
+        let made = match made {
+            // What a creation that failed has left.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.remove(&name).await?;
+                self.volume.create(&name, &Intent::IN_PLACE).await
+            }
+            made => made,
+        };
+        let object = made.map_err(|e| self.failed(e))?;
+        let grown = Marks::grow(&*object, row.id, shape::regions(row.size)).await;
+        grown.map_err(|e| self.failed(e))
+    }
+
+    async fn open_device(
+        self: &Arc<Self>,
+        name: &str,
+        row: &Row,
+        found: Vec<(Name, u64)>,
+        incarnations: &Arc<AtomicU64>,
+    ) -> Result<Device> {
+        let wrong = |error| failed(format_args!("device {name}"), error);
+        let marks = self.volume.open(&self.marks_name(row.id)?).await.map_err(wrong)?;
+        let regions = shape::regions(row.size);
+        let (marks, marked) = Marks::open(marks, row.id, regions).await.map_err(wrong)?;
+        let prefix = self.prefix(row.id);
+        let mut present = Vec::new();
+        for (object, len) in found {
+            let number = object.as_str().strip_prefix(&prefix).and_then(|n| n.strip_prefix('/'));
+            let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
+            match number {
+                Some(number)
+                    if len == row.shape.object()
+                        && number < row.size.div_ceil(row.shape.extent()) =>
+                {
+                    present.push(number);
+                }
+                // It is behind the device's end, or its creation was cut off: no byte of it was acknowledged.
+                Some(_) => self.remove(&object).await?,
+                None => {}
+            }
+        }
+        let extents = Extents::new(
+            Arc::clone(&self.volume),
+            prefix,
+            (row.id, row.shape),
+            present,
+            Arc::clone(incarnations),
+        );
+        Ok(Device::new((name.to_owned(), row), Arc::clone(self), extents, marks, marked))
+    }
+
+    async fn remove(&self, name: &Name) -> Result<()> {
+        match self.volume.remove(name).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(self.failed(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn prefix(&self, id: table::Id) -> String {
+        format!("{}/{id:08x}", self.options.name)
+    }
+
+    fn marks_name(&self, id: table::Id) -> Result<Name> {
+        self.name(&format!("{id:08x}/marks"))
+    }
+
+    fn table_name(&self) -> Result<Name> {
+        self.name("devices")
+    }
+
+    fn name(&self, rest: &str) -> Result<Name> {
+        let name = Name::new(&format!("{}/{rest}", self.options.name));
+        name.map_err(|error| Error::Invalid(error.to_string()))
+    }
+
+    fn failed(&self, error: volume::Error) -> Error {
+        failed(format_args!("store of block devices {}", self.options.name), error)
+    }
+}
+
+impl BlockDevices for Store {
+    fn names(&self) -> Vec<String> {
+        self.0.devices.lock().keys().cloned().collect()
+    }
+
+    fn open(&self, name: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
+        let device = self.device(name).map(|device| device as Arc<dyn BlockDevice>);
+        Box::pin(std::future::ready(device))
+    }
+}
+
+impl BlockDevice for Device {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size: self.size(),
+            block: BLOCK as u32,
+            writes_are_durable: self.shared.options.durable,
+        }
+    }
+
+    fn read(&self, offset: u64, into: IoBufMut) -> Pending<'_, IoBufMut> {
+        Box::pin(Self::read(self, offset, into))
+    }
+
+    fn write(&self, offset: u64, data: IoBuf, durable: Durable) -> Pending<'_, ()> {
+        Box::pin(Self::write(self, offset, data, durable))
+    }
+
+    fn zero(
+        &self,
+        range: Range<u64>,
+        room: Zeros,
+        fast: bool,
+        durable: Durable,
+    ) -> Pending<'_, ()> {
+        Box::pin(Self::zero(self, range, room, fast, durable))
+    }
+
+    fn discard(&self, range: Range<u64>, durable: Durable) -> Pending<'_, ()> {
+        Box::pin(Self::discard(self, range, durable))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(Self::flush(self))
+    }
+
+    fn extents(&self, range: Range<u64>, most: usize) -> Pending<'_, Vec<Part>> {
+        Box::pin(self.extents_of(range, most))
+    }
+
+    fn prefetch(&self, range: Range<u64>) -> Pending<'_, ()> {
+        Box::pin(Self::prefetch(self, range))
+    }
+}

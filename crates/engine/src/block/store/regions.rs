@@ -1,0 +1,194 @@
+//! The regions of a device that have a mark: writers under way, and what a crash left in doubt.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::time::Instant;
+
+/// The regions that are not clean.
+#[derive(Default)]
+pub(super) struct Regions {
+    all: Mutex<BTreeMap<u64, Region>>,
+    /// The number of those in doubt, so that most calls take no lock for it.
+    doubts: AtomicUsize,
+}
+
+struct Region {
+    /// Writes under way.
+    writers: u32,
+    /// Changes at the begin and at the end of each write.
+    epoch: u64,
+    /// The end of the last write.
+    written: Instant,
+    /// The last process may have died during a write: copies may differ, and checksums are not to be trusted.
+    doubt: Option<Arc<AsyncMutex<()>>>,
+}
+
+/// Writes of some regions under way; they end when this is dropped.
+pub(super) struct Writing<'a> {
+    regions: &'a Regions,
+    range: Range<u64>,
+    now: Instant,
+}
+
+impl Regions {
+    /// Takes over what the marks say at the opening.
+    pub(super) fn in_doubt(marked: Vec<u64>, now: Instant) -> Self {
+        let doubts = AtomicUsize::new(marked.len());
+        let region = || Region { writers: 0, epoch: 0, written: now, doubt: Some(Arc::default()) };
+        let all = marked.into_iter().map(|number| (number, region())).collect();
+        Self { all: Mutex::new(all), doubts }
+    }
+
+    /// Begins a write of some regions: none of them is cleaned before it ends.
+    pub(super) fn begin(&self, range: Range<u64>, now: Instant) -> Writing<'_> {
+        let mut all = self.all.lock();
+        for number in range.clone() {
+            let fresh = || Region { writers: 0, epoch: 0, written: now, doubt: None };
+            let region = all.entry(number).or_insert_with(fresh);
+            region.writers += 1;
+            region.epoch += 1;
+        }
+        Writing { regions: self, range, now }
+    }
+
+    /// The lock of a region in doubt; `None` if it is not.
+    pub(super) fn doubt(&self, number: u64) -> Option<Arc<AsyncMutex<()>>> {
+        if self.doubts.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.all.lock().get(&number).and_then(|region| region.doubt.clone())
+    }
+
+    /// A write failed, and its checksums are not in memory.
+    pub(super) fn set_doubt(&self, number: u64, now: Instant) {
+        let mut all = self.all.lock();
+        let fresh = || Region { writers: 0, epoch: 0, written: now, doubt: None };
+        let region = all.entry(number).or_insert_with(fresh);
+        region.epoch += 1;
+        if region.doubt.is_none() {
+            region.doubt = Some(Arc::default());
+            self.doubts.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Its copies are equal, and what is known of its blocks is in memory.
+    pub(super) fn settled(&self, number: u64) {
+        if let Some(region) = self.all.lock().get_mut(&number)
+            && region.doubt.take().is_some()
+        {
+            self.doubts.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The state of a region that nobody writes: it has not changed while this stays the same.
+    pub(super) fn idle(&self, number: u64) -> Option<u64> {
+        let all = self.all.lock();
+        all.get(&number).filter(|region| region.writers == 0).map(|region| region.epoch)
+    }
+
+    /// Makes a region clean and calls `clean`, unless it was written since [`Regions::idle`] gave `epoch`, or is in
+    /// doubt.
+    pub(super) fn clean(&self, number: u64, epoch: u64, clean: impl FnOnce()) -> bool {
+        let mut all = self.all.lock();
+        let unchanged = all.get(&number).is_some_and(|region| {
+            region.writers == 0 && region.epoch == epoch && region.doubt.is_none()
+        });
+        if unchanged {
+            all.remove(&number);
+            clean();
+        }
+        unchanged
+    }
+
+    /// The regions that nobody wrote for this long, and beyond `most` those that were not written for the longest time.
+    pub(super) fn to_clean(&self, now: Instant, after: Duration, most: usize) -> Vec<u64> {
+        let all = self.all.lock();
+        let idle = all.iter().filter(|(_, region)| region.writers == 0);
+        let mut idle: Vec<_> = idle.map(|(&number, region)| (region.written, number)).collect();
+        idle.sort_unstable();
+        let beyond = all.len().saturating_sub(most);
+        let cold = |&(at, &(written, _)): &(usize, &(Instant, u64))| {
+            at < beyond || now.since(written) >= after
+        };
+        let mut cold: Vec<_> =
+            idle.iter().enumerate().filter(cold).map(|(_, &(_, number))| number).collect();
+        cold.sort_unstable();
+        cold
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<u64> {
+        self.all.lock().keys().copied().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.lock().len()
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut all = self.regions.all.lock();
+        for number in self.range.clone() {
+            // It stays while a writer is under way.
+            if let Some(region) = all.get_mut(&number) {
+                region.writers -= 1;
+                region.epoch += 1;
+                region.written = region.written.max(self.now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::ZERO;
+
+    #[test]
+    fn a_region_is_clean_only_if_nobody_wrote_meanwhile() {
+        let regions = Regions::default();
+        let writing = regions.begin(3..5, NOW);
+        assert_eq!(regions.idle(3), None);
+        drop(writing);
+        let epoch = regions.idle(3).unwrap();
+        drop(regions.begin(3..4, NOW));
+        assert!(!regions.clean(3, epoch, || unreachable!("it was written")));
+        let mut cleaned = false;
+        assert!(regions.clean(3, regions.idle(3).unwrap(), || cleaned = true));
+        assert!(cleaned && regions.idle(3).is_none() && regions.len() == 1);
+    }
+
+    #[test]
+    fn a_region_in_doubt_is_not_cleaned_before_it_is_settled() {
+        let regions = Regions::in_doubt(vec![1], NOW);
+        assert!(regions.doubt(1).is_some() && regions.doubt(2).is_none());
+        let epoch = regions.idle(1).unwrap();
+        assert!(!regions.clean(1, epoch, || ()));
+        regions.settled(1);
+        assert!(regions.doubt(1).is_none());
+        assert!(regions.clean(1, epoch, || ()));
+    }
+
+    #[test]
+    fn cold_regions_are_cleaned_and_the_coldest_beyond_a_number() {
+        let regions = Regions::default();
+        let second = |s| NOW + Duration::from_secs(s);
+        for at in [5, 1, 9] {
+            drop(regions.begin(at..at + 1, second(at)));
+        }
+        let after = Duration::from_secs(4);
+        assert_eq!(regions.to_clean(second(9), after, 10), [1, 5]);
+        assert_eq!(regions.to_clean(second(4), after, 2), [1]);
+        assert!(regions.to_clean(second(4), after, 10).is_empty());
+        let _writing = regions.begin(1..2, second(9));
+        assert_eq!(regions.to_clean(second(9), after, 10), [5]);
+    }
+}

@@ -1,0 +1,193 @@
+//! The table of a store's devices, as an object keeps it.
+
+use std::collections::BTreeMap;
+
+use super::super::{Error, Result};
+use super::shape::{BLOCK, REGIONS_MAX, SIZE_MAX, Shape};
+
+const MAGIC: [u8; 8] = *b"plimblok";
+const VERSION: u32 = 1;
+/// Magic, version, checksum of what follows.
+const HEADER: usize = 16;
+/// The longest name, in bytes.
+const NAME_MAX: usize = 64;
+
+/// A device's number, never used again: its objects' names begin with it.
+pub(super) type Id = u32;
+
+/// One device.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Row {
+    pub(super) id: Id,
+    /// In bytes, whole blocks.
+    pub(super) size: u64,
+    /// The size of its extents.
+    pub(super) shape: Shape,
+    /// The most operations and bytes a second that its clients get; `None` without a limit.
+    pub(super) limit: Option<Limit>,
+}
+
+/// What the clients of a device get at most.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Limit {
+    /// Operations a second.
+    pub iops: u64,
+    /// Bytes a second.
+    pub bytes_per_second: u64,
+}
+
+/// The devices by name.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Table {
+    pub(super) devices: BTreeMap<String, Row>,
+    /// The next device's number.
+    pub(super) next: Id,
+}
+
+impl Table {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.next.to_le_bytes());
+        out.extend_from_slice(&(self.devices.len() as u32).to_le_bytes());
+        for (name, row) in &self.devices {
+            let limit = row.limit.unwrap_or(Limit { iops: 0, bytes_per_second: 0 });
+            out.extend_from_slice(&row.id.to_le_bytes());
+            out.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            out.extend_from_slice(&(row.shape.regions as u16).to_le_bytes());
+            out.extend_from_slice(&row.size.to_le_bytes());
+            out.extend_from_slice(&limit.iops.to_le_bytes());
+            out.extend_from_slice(&limit.bytes_per_second.to_le_bytes());
+            out.extend_from_slice(name.as_bytes());
+        }
+        let sum = crc32c::crc32c(&out[HEADER..]);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// # Errors
+    /// `Corrupt`: these are not the bytes of a table that this program knows.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let wrong = |why: &str| Error::Corrupt(format!("the table of block devices {why}"));
+        let (header, mut rest) =
+            bytes.split_at_checked(HEADER).ok_or_else(|| wrong("is cut off"))?;
+        if header[..8] != MAGIC {
+            return Err(wrong("does not begin as one"));
+        }
+        if header[8..12] != VERSION.to_le_bytes() {
+            return Err(wrong("is of a later version: use the program that wrote it"));
+        }
+        if header[12..] != crc32c::crc32c(rest).to_le_bytes() {
+            return Err(wrong("fails its checksum"));
+        }
+        let next = take_u32(&mut rest);
+        let count = take_u32(&mut rest);
+        let (Some(next), Some(count)) = (next, count) else { return Err(wrong("is cut off")) };
+        let mut devices = BTreeMap::new();
+        for _ in 0..count {
+            let (name, row) = take_row(&mut rest).ok_or_else(|| wrong("is cut off"))?;
+            devices.insert(name, row);
+        }
+        Ok(Self { devices, next })
+    }
+}
+
+fn take_row(rest: &mut &[u8]) -> Option<(String, Row)> {
+    let id = take_u32(rest)?;
+    let sizes = take_u32(rest)?;
+    let (len, regions) = ((sizes & 0xffff) as usize, u64::from(sizes >> 16));
+    let (size, iops, bytes_per_second) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
+    let (name, after) = rest.split_at_checked(len)?;
+    *rest = after;
+    let name = String::from_utf8(name.to_vec()).ok()?;
+    let limit = (iops > 0 || bytes_per_second > 0).then_some(Limit { iops, bytes_per_second });
+    let shape = (1..=REGIONS_MAX).contains(&regions).then_some(Shape { regions })?;
+    Some((name, Row { id, size, shape, limit }))
+}
+
+fn take_u32(rest: &mut &[u8]) -> Option<u32> {
+    let (first, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(u32::from_le_bytes(*first))
+}
+
+fn take_u64(rest: &mut &[u8]) -> Option<u64> {
+    let (first, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(u64::from_le_bytes(*first))
+}
+
+/// Checks the name of a new device.
+///
+/// # Errors
+/// `Invalid`.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "device name {name:?}: it must be 1 to {NAME_MAX} letters, digits and . _ -"
+    )))
+}
+
+/// Checks the size of a device.
+///
+/// # Errors
+/// `Invalid`.
+pub(super) fn check_size(size: u64) -> Result<()> {
+    if (BLOCK..=SIZE_MAX).contains(&size) && size.is_multiple_of(BLOCK) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "size {size}: it must be 4 KiB to 1 PiB, in whole blocks of 4096 bytes"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Table {
+        let row = |id, size, limit| Row { id, size, shape: Shape { regions: 16 }, limit };
+        let limit = Limit { iops: 300, bytes_per_second: 0 };
+        let devices = [
+            ("disk".to_owned(), row(3, 1 << 40, Some(limit))),
+            ("other".to_owned(), row(1, 4096, None)),
+        ];
+        Table { devices: devices.into(), next: 4 }
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written() {
+        assert_eq!(Table::decode(&some().encode()).unwrap(), some());
+        assert_eq!(Table::decode(&Table::default().encode()).unwrap(), Table::default());
+    }
+
+    #[test]
+    fn a_table_with_a_flipped_bit_or_cut_off_is_refused() {
+        let whole = some().encode();
+        for at in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[at / 8] ^= 1 << (at % 8);
+            assert!(matches!(Table::decode(&bytes), Err(Error::Corrupt(_))), "{at}");
+        }
+        for len in 0..whole.len() {
+            assert!(matches!(Table::decode(&whole[..len]), Err(Error::Corrupt(_))), "{len}");
+        }
+    }
+
+    #[test]
+    fn names_and_sizes_that_cannot_be_are_refused() {
+        for bad in ["", "a/b", "ä", "a b", &"x".repeat(65)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_name("vm-1.root_disk").is_ok());
+        for bad in [0, 1, 4095, 4097, SIZE_MAX + 4096] {
+            assert!(check_size(bad).is_err(), "{bad}");
+        }
+        assert!(check_size(4096).is_ok() && check_size(SIZE_MAX).is_ok());
+    }
+}
