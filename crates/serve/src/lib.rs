@@ -4,6 +4,7 @@
 //! - [`admin`]: health, metrics and reload for administrators.
 //! - [`http`]: points of time series, by InfluxDB's protocols.
 //! - [`mqtt`]: the same points from a broker.
+//! - [`nbd`]: block devices, for NBD clients.
 //! - [`listener`]: what is under all of them: accepts connections, limits their number, does TLS, stops.
 //! - [`tls`]: certificates, of listeners and towards a broker.
 //! - [`figures`]: the figures of the surrounding program that listeners report.
@@ -15,6 +16,7 @@ pub mod http;
 pub mod listener;
 mod may;
 pub mod mqtt;
+pub mod nbd;
 pub mod resp;
 mod secret;
 pub mod tls;

@@ -1,0 +1,3 @@
+//! Block devices for NBD clients.
+
+pub mod wire;
