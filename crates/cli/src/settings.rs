@@ -87,7 +87,8 @@ impl Entry {
     }
 }
 
-const SECTIONS: &[&str] = &["admin", "block", "http", "instance", "kv", "mqtt", "pool", "series", "volume"];
+const SECTIONS: &[&str] =
+    &["admin", "block", "http", "instance", "kv", "mqtt", "pool", "series", "volume"];
 
 impl Settings {
     /// Reads the file at `path`. Relative paths in it are relative to its directory.

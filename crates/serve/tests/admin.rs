@@ -334,7 +334,8 @@ fn admin(healthy: bool) -> Admin {
     let keyspace = Arc::new(keyspace.expect("the store is empty"));
     let service = Service::new(Settings::default(), keyspace, Arc::clone(&program) as _);
     let (control, resp) = (Arc::clone(&program) as _, Arc::new(Arc::new(service).into()));
-    Admin { control, figures: program, resp, http: Late::default(), mqtt: Late::default(), nbd: Late::default() }
+    let (http, mqtt, nbd) = (Late::default(), Late::default(), Late::default());
+    Admin { control, figures: program, resp, http, mqtt, nbd }
 }
 
 /// One request on its own connection: the status line and the body. `header` may end with a line feed and a body.
@@ -486,9 +487,8 @@ const OK: &str = "HTTP/1.1 200 OK";
 fn block_devices_are_made_resized_and_deleted() {
     with_endpoint(admin(true), |ask| {
         let post = |path: &str, body: &str| ask(path, &format!("{}\n{body}", with_body(body)));
-        let device = |size: u64| {
-            format!(r#"{{"name":"vm","size_bytes":{size},"room_bytes":67108864}}"#)
-        };
+        let device =
+            |size: u64| format!(r#"{{"name":"vm","size_bytes":{size},"room_bytes":67108864}}"#);
         let (status, body) = post("POST /block", r#"{"name":"vm","size_bytes":8192}"#);
         assert_eq!((&*status, body), (OK, device(8192)));
         let (status, body) = post("POST /block/vm/size", r#"{"size_bytes":4096}"#);
@@ -499,7 +499,10 @@ fn block_devices_are_made_resized_and_deleted() {
         assert_eq!(ask("GET /block", ""), (OK.into(), list));
         assert_eq!(ask("DELETE /block/vm", ""), (OK.into(), device(4096)));
         assert_eq!(ask("DELETE /block/vm", "").0, "HTTP/1.1 404 Not Found");
-        assert_eq!(ask("DELETE /block/vm", "Origin: http://example.org\r\n").0, "HTTP/1.1 403 Forbidden");
+        assert_eq!(
+            ask("DELETE /block/vm", "Origin: http://example.org\r\n").0,
+            "HTTP/1.1 403 Forbidden"
+        );
     });
 }
 

@@ -156,8 +156,7 @@ fn serve(file: &Path) -> anyhow::Result<Serving> {
     if let Some(kv) = &mut settings.kv {
         kv.listen = free(kv.listen);
     }
-    if let Some(Listen::Tcp(address)) = settings.admin.as_mut().map(|admin| &mut admin.listen)
-    {
+    if let Some(Listen::Tcp(address)) = settings.admin.as_mut().map(|admin| &mut admin.listen) {
         *address = free(*address);
     }
     Serving::start(settings, file.to_owned())

@@ -76,11 +76,12 @@ impl Block {
         let mut options = Options::default();
         let durability = section.read_or("durability", "flush", |field| field.word(&DURABILITIES));
         options.durable = durability == "always";
-        options.checksum_bytes = section.read_or("checksum_memory", options.checksum_bytes, |field| {
-            field.parsed("a size of at least \"1MiB\"", |text| {
-                units::size(text).filter(|&bytes| bytes >= CHECKSUM_BYTES_MIN)
-            })
-        });
+        options.checksum_bytes =
+            section.read_or("checksum_memory", options.checksum_bytes, |field| {
+                field.parsed("a size of at least \"1MiB\"", |text| {
+                    units::size(text).filter(|&bytes| bytes >= CHECKSUM_BYTES_MIN)
+                })
+            });
         let io_weight = kv::io_weight(section);
         let tls = kv::tls(section);
         let listen = listen(section, tls.as_ref());
@@ -115,8 +116,7 @@ impl Block {
 /// The place for clients. NBD has no passwords, so other machines need certificates.
 fn listen(section: &Section<'_>, tls: Option<&TlsFiles>) -> Listen {
     let usual = Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], PORT)));
-    let listen =
-        section.read_or("listen", usual, |field| field.parsed(LISTEN, Listen::parse));
+    let listen = section.read_or("listen", usual, |field| field.parsed(LISTEN, Listen::parse));
     let strangers_are_known = tls.is_some_and(|files| files.client_ca.is_some());
     if let (Some(field), false, false) =
         (section.get("listen"), strangers_are_known, listen.is_local())

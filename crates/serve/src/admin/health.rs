@@ -253,9 +253,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::admin::{Error, block};
     use crate::admin::scrub::{Pass, Scrub};
     use crate::admin::volumes::{Changed, List, New, Volume};
+    use crate::admin::{Error, block};
 
     /// Reports its health once the lock is free.
     #[derive(Default)]

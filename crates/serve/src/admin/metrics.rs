@@ -40,7 +40,7 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     series(&mut page, figures.series().as_ref());
     http(&mut page, admin.http.get().map(|endpoint| &endpoint.stats));
     mqtt(&mut page, admin.mqtt.get().map(|stats| &**stats));
-    nbd(&mut page, admin.nbd.get().map(|service| &service.stats));
+    nbd(&mut page, admin.nbd.get().map(|endpoint| &endpoint.stats));
     let mut registry = Registry::with_prefix("plimsoll");
     registry.register_collector(Box::new(page));
     let mut out = String::new();
@@ -388,19 +388,23 @@ fn mqtt(page: &mut Page, stats: Option<&mqtt::Stats>) {
 
 fn nbd(page: &mut Page, stats: Option<&nbd::Stats>) {
     let mut of = page.one(stats);
-    of.gauge("nbd_clients", "Connections open", |s| s.open.get());
-    of.gauge("nbd_attached_clients", "Connections open with a device", |s| s.attached.get());
-    of.gauge("nbd_requests_in_flight", "Requests in progress", |s| s.in_flight.get());
+    of.gauge("nbd_connections_open", "Connections open", |s| s.open.get());
+    of.gauge("nbd_attached", "Connections open that have chosen a device", |s| s.attached.get());
+    of.gauge("nbd_in_flight", "Requests in progress", |s| s.in_flight.get());
     of.counter("nbd_connections", "Connections accepted", |s| s.accepted.get());
     of.counter("nbd_rejected_connections", "Connections turned away", |s| s.rejected.get());
-    of.counter("nbd_shed_connections", "Connections without a device closed for new ones", |s| {
-        s.shed.get()
+    of.counter(
+        "nbd_shed_connections",
+        "Connections without a device that were closed for new ones",
+        |s| s.shed.get(),
+    );
+    of.family(Counter, "nbd_requests", "Requests begun, by command", |s| {
+        by("command", s.requests())
     });
-    of.family(Counter, "nbd_requests", "Requests begun", |s| by("command", s.requests()));
-    of.family(Counter, "nbd_bytes", "Bytes of the ranges of requests", |s| {
+    of.family(Counter, "nbd_request_bytes", "Bytes of the requests' ranges, by command", |s| {
         by("command", s.bytes())
     });
-    of.family(Counter, "nbd_errors", "Requests that failed", |s| by("error", s.errors()));
+    of.family(Counter, "nbd_errors", "Requests that failed, by error", |s| by("error", s.errors()));
 }
 
 type Labels = Vec<(&'static str, String)>;

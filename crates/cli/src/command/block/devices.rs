@@ -112,10 +112,11 @@ pub(super) fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
     if !args.yes {
         let list: List = endpoint.get("/block")?;
         let found = list.devices.iter().find(|device| device.name == name);
-        let size = found.map_or_else(String::new, |device| {
-            format!(" of {}", Bytes(device.size_bytes))
-        });
-        bail!("block device {name}: its bytes{size} cannot be brought back: add --yes to delete it");
+        let size =
+            found.map_or_else(String::new, |device| format!(" of {}", Bytes(device.size_bytes)));
+        bail!(
+            "block device {name}: its bytes{size} cannot be brought back: add --yes to delete it"
+        );
     }
     let device: Device = endpoint.delete(&format!("/block/{name}"))?;
     println!("block device {name}: deleted, with its {}", Bytes(device.size_bytes));
@@ -147,7 +148,9 @@ fn size(text: &str) -> anyhow::Result<u64> {
 fn part(name: &str) -> anyhow::Result<&str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
-        bail!("block device {name:?}: names have letters, digits, -, _ and . only, and do not begin with a dot");
+        bail!(
+            "block device {name:?}: names have letters, digits, -, _ and . only, and do not begin with a dot"
+        );
     }
     Ok(name)
 }
