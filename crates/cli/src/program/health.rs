@@ -51,7 +51,7 @@ impl Program {
             health.stores.insert(SERIES.into(), on_pool(own, redundancy));
         }
         if let Some(store) = self.block() {
-            let mut own = store.health();
+            let mut own = StoreHealth { reads_refused: None, ..store.health() };
             let none = pool.and_then(|pool| no_answer(pool.devices(), &spaces));
             own.writes_refused = own.writes_refused.or(none);
             own.damaged += pool.map_or(0, |pool| pool.damage().left);
