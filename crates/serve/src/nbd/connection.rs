@@ -1,0 +1,161 @@
+//! One connection: negotiates, begins TLS if it must, and serves a device.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use engine::block::BlockDevice;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::handshake::{Handshake, Next};
+use super::pipeline::Pipeline;
+use super::service::Service;
+use super::stats::Held;
+use super::transmission::Agreed;
+use super::wire::Malformed;
+use crate::admission::Guest;
+use crate::listener::Stream;
+use crate::tls::Tls;
+
+/// The read buffer during negotiation.
+const INPUT_BYTES: usize = 4096;
+/// Answers to options are sent at the latest when there are so many bytes of them.
+const ANSWERS_BYTES: usize = 64 * 1024;
+
+/// A connection from its admission on.
+pub(super) struct Joined {
+    pub(super) service: Arc<Service>,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) guest: Guest,
+    /// Nothing more is read once this is cancelled.
+    pub(super) stop: CancellationToken,
+}
+
+/// A device that a client has chosen.
+struct Chosen {
+    name: String,
+    device: Arc<dyn BlockDevice>,
+    agreed: Agreed,
+}
+
+/// What a negotiation ended with.
+enum Ended {
+    Chosen(Chosen),
+    StartTls,
+    Closed,
+}
+
+/// The state of a negotiation.
+struct Negotiation<'a> {
+    service: &'a Service,
+    handshake: Handshake,
+    input: BytesMut,
+    out: BytesMut,
+}
+
+impl Joined {
+    /// Serves until the client is done, or the server stops.
+    pub(super) async fn serve(self, mut stream: impl Stream) -> io::Result<()> {
+        let mut out = BytesMut::new();
+        let handshake = Handshake::new(self.tls.is_some(), &mut out);
+        let (service, input) = (&*self.service, BytesMut::new());
+        let mut negotiation = Negotiation { service, handshake, input, out };
+        let until = Instant::now() + self.service.settings.handshake_timeout;
+        match self.before(until, negotiation.run(&mut stream)).await? {
+            Ended::Closed => Ok(()),
+            Ended::Chosen(chosen) => self.attach(chosen, negotiation.input, stream).await,
+            Ended::StartTls => {
+                let Some(tls) = &self.tls else { return Ok(()) };
+                let secured = async {
+                    let mut stream = tls.acceptor().accept(stream).await?;
+                    negotiation.handshake.is_secure();
+                    match negotiation.run(&mut stream).await? {
+                        Ended::Chosen(chosen) => Ok(Some((chosen, stream))),
+                        Ended::StartTls | Ended::Closed => Ok(None),
+                    }
+                };
+                match self.before(until, secured).await? {
+                    Some((chosen, stream)) => self.attach(chosen, negotiation.input, stream).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    async fn attach(&self, chosen: Chosen, input: BytesMut, stream: impl Stream) -> io::Result<()> {
+        let Chosen { name, device, agreed } = chosen;
+        // A device in use is never displaced, however long its client is silent.
+        self.guest.is_known();
+        self.guest.works();
+        let _attached = Held::new(&self.service.stats.attached);
+        let pipeline = Pipeline::new(&self.service, (&name, &*device), agreed, input);
+        pipeline.run(stream, &self.stop).await
+    }
+
+    /// Waits until a time, and for the server's stop.
+    async fn before<T>(
+        &self,
+        until: Instant,
+        work: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        let late = |why| io::Error::new(io::ErrorKind::TimedOut, why);
+        let ended = self.stop.run_until_cancelled(timeout_at(until, work)).await;
+        let ended = ended.ok_or_else(|| late("the server stops"))?;
+        ended.unwrap_or_else(|_| Err(late("it did not choose a device in time")))
+    }
+}
+
+impl Negotiation<'_> {
+    /// Answers options until a device is chosen, or the client is done.
+    async fn run(&mut self, stream: &mut impl Stream) -> io::Result<Ended> {
+        let Self { service, handshake, input, out } = self;
+        let devices = &service.devices;
+        loop {
+            match handshake.next(input, || devices.names(), out).map_err(invalid)? {
+                Next::Read => {
+                    send(out, stream).await?;
+                    input.reserve(INPUT_BYTES);
+                    if stream.read_buf(input).await? == 0 {
+                        return Ok(Ended::Closed);
+                    }
+                }
+                Next::Answered => {}
+                Next::Open(wanted) => {
+                    let device = devices.open(&wanted.name).await;
+                    let geometry = device.as_ref().map(|device| device.geometry());
+                    let geometry = geometry.map_err(Clone::clone);
+                    let agreed = handshake.opened(&wanted, geometry, out).map_err(invalid)?;
+                    if let (Some(agreed), Ok(device)) = (agreed, device) {
+                        send(out, stream).await?;
+                        return Ok(Ended::Chosen(Chosen { name: wanted.name, device, agreed }));
+                    }
+                }
+                Next::StartTls => {
+                    send(out, stream).await?;
+                    return Ok(Ended::StartTls);
+                }
+                Next::Close => {
+                    send(out, stream).await?;
+                    stream.shutdown().await?;
+                    return Ok(Ended::Closed);
+                }
+            }
+            if out.len() > ANSWERS_BYTES {
+                send(out, stream).await?;
+            }
+        }
+    }
+}
+
+/// Sends all of `out`, and empties it.
+async fn send(out: &mut BytesMut, stream: &mut impl Stream) -> io::Result<()> {
+    stream.write_all(out).await?;
+    out.clear();
+    stream.flush().await
+}
+
+fn invalid(malformed: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, malformed)
+}

@@ -1,0 +1,273 @@
+//! The requests of one connection that are in progress: begun in the order they came, answered in any.
+//!
+//! ```text
+//! intake -> begun: polled once -> in flight -> outbox -> stream
+//!    ^                                            |
+//!    +---- room: requests, memory, bytes to send -+
+//! ```
+//!
+//! All of it is one task. A request that is done at once, as a read from a cache, costs no further wake-up; all replies
+//! that are ready go out together. Without room nothing is read, so a client that reads no replies stops only itself.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use engine::block::{self, BlockDevice, Extent, IoBuf, IoBufMut};
+use futures_util::poll;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::intake::{Arrived, Intake, Next};
+use super::outbox::Outbox;
+use super::service::Service;
+use super::transmission::{Agreed, Done, Plan, Refusal, reply};
+use super::wire::{Errno, Malformed, Request};
+use crate::listener::{CLOSING_GRACE, Stream};
+
+/// Replies without data and short ones: with more of them unsent, nothing more is read.
+const HEADS_BYTES_MAX: usize = 1024 * 1024;
+/// A connection logs an error of one kind once in this time.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+
+/// Whether more is read from the client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reading {
+    Yes,
+    /// Not before something in progress is done or sent.
+    Later,
+    Ended,
+}
+
+/// The state of a connection with a device.
+pub(super) struct Pipeline<'a> {
+    service: &'a Service,
+    device: &'a dyn BlockDevice,
+    name: &'a str,
+    agreed: Agreed,
+    intake: Intake,
+    outbox: Outbox,
+    /// Requests in flight, and the memory they hold.
+    requests: usize,
+    memory: u64,
+    /// When errors of a kind were logged last.
+    logged: Vec<(Errno, Instant)>,
+}
+
+/// A request that is done.
+struct Completed {
+    request: Request,
+    memory: u64,
+    result: block::Result<Outcome>,
+}
+
+/// A request in progress.
+type Work<'a> = Pin<Box<dyn Future<Output = Completed> + Send + 'a>>;
+type InFlight<'a> = FuturesUnordered<Work<'a>>;
+
+enum Outcome {
+    Changed,
+    Read(IoBufMut),
+    Extents(Vec<Extent>),
+}
+
+impl<'a> Pipeline<'a> {
+    /// `input` was read behind the last option.
+    pub(super) fn new(
+        service: &'a Service,
+        (name, device): (&'a str, &'a dyn BlockDevice),
+        agreed: Agreed,
+        input: BytesMut,
+    ) -> Self {
+        Self {
+            service,
+            device,
+            name,
+            agreed,
+            intake: Intake::new(agreed, input),
+            outbox: Outbox::default(),
+            requests: 0,
+            memory: 0,
+            logged: Vec::new(),
+        }
+    }
+
+    /// Serves requests until the client is done or `stop` is cancelled; then completes and answers those in flight, and
+    /// closes.
+    pub(super) async fn run(
+        mut self,
+        stream: impl Stream,
+        stop: &CancellationToken,
+    ) -> io::Result<()> {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut stopped = pin!(stop.cancelled());
+        let mut in_flight = InFlight::new();
+        let mut reading = Reading::Yes;
+        let ended = loop {
+            if reading != Reading::Ended {
+                match self.begin(&mut in_flight).await {
+                    Ok(next) => reading = next,
+                    Err(malformed) => {
+                        break Err(io::Error::new(io::ErrorKind::InvalidData, malformed));
+                    }
+                }
+            }
+            while let Poll::Ready(Some(completed)) = poll!(in_flight.next()) {
+                self.complete(completed);
+            }
+            if reading == Reading::Ended && in_flight.is_empty() {
+                break Ok(());
+            }
+            tokio::select! {
+                biased;
+                sent = self.outbox.send(&mut writer), if !self.outbox.is_sent() => {
+                    if let Err(error) = sent {
+                        break Err(error);
+                    }
+                }
+                Some(completed) = in_flight.next() => self.complete(completed),
+                () = &mut stopped, if reading != Reading::Ended => reading = Reading::Ended,
+                read = self.intake.read(&mut reader), if reading == Reading::Yes => match read {
+                    Ok(0) => reading = Reading::Ended,
+                    Ok(_) => {}
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        // Whatever ended the connection: what the client asked for before is done.
+        while let Some(completed) = in_flight.next().await {
+            self.complete(completed);
+        }
+        let said = timeout(CLOSING_GRACE, goodbye(&mut self.outbox, &mut writer)).await;
+        ended.and(said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
+    }
+
+    /// Begins the requests that have arrived, as far as there is room. Each is polled once, so they reach the device in
+    /// this order.
+    async fn begin(&mut self, in_flight: &mut InFlight<'a>) -> Result<Reading, Malformed> {
+        loop {
+            let has_room =
+                |more| has_room(self.service, self.requests, self.memory, &self.outbox, more);
+            match self.intake.next(|| self.device.geometry().size, has_room)? {
+                Next::Read => return Ok(Reading::Yes),
+                Next::Wait => return Ok(Reading::Later),
+                Next::Arrived(Arrived::Disconnect) => return Ok(Reading::Ended),
+                Next::Arrived(Arrived::Refused(request, refusal)) => {
+                    self.reply(&request, Err(refusal));
+                }
+                Next::Arrived(Arrived::Request(request, plan, data)) => {
+                    self.requests += 1;
+                    self.memory += plan.memory();
+                    let (service, device) = (self.service, self.device);
+                    let mut work: Work<'a> =
+                        Box::pin(execute(service, device, request, plan, data));
+                    match poll!(&mut work) {
+                        Poll::Ready(completed) => self.complete(completed),
+                        Poll::Pending => in_flight.push(work),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the reply of a request that is done.
+    fn complete(&mut self, completed: Completed) {
+        let Completed { request, memory, result } = completed;
+        self.requests -= 1;
+        self.memory -= memory;
+        let result = result.map_err(|error| {
+            let refusal = Refusal::of(&error);
+            self.log(&request, &refusal);
+            refusal
+        });
+        match result {
+            Ok(Outcome::Changed) => self.reply(&request, Ok(Done::Changed)),
+            Ok(Outcome::Extents(extents)) => self.reply(&request, Ok(Done::Extents(&extents))),
+            Ok(Outcome::Read(data)) => {
+                self.reply(&request, Ok(Done::Read(data.len())));
+                self.outbox.data(data);
+            }
+            Err(refusal) => self.reply(&request, Err(refusal)),
+        }
+    }
+
+    fn reply(&mut self, request: &Request, outcome: Result<Done<'_>, Refusal>) {
+        if let Err(refusal) = &outcome {
+            self.service.stats.failed(refusal.error);
+        }
+        let agreed = self.agreed;
+        self.outbox.head(|out| reply(request, agreed, outcome, out));
+    }
+
+    /// Logs the first error of each kind, and then one a minute: a client repeats what fails.
+    fn log(&mut self, request: &Request, refusal: &Refusal) {
+        let Refusal { error, message } = refusal;
+        let now = Instant::now();
+        match self.logged.iter_mut().find(|(known, _)| known == error) {
+            Some((_, last)) if now.duration_since(*last) < LOG_PAUSE => return,
+            Some((_, last)) => *last = now,
+            None => self.logged.push((*error, now)),
+        }
+        let (name, Request { command, offset, len, .. }) = (self.name, request);
+        match error {
+            Errno::Io | Errno::NoSpace => {
+                tracing::warn!("nbd: {name}: {command:?} of {len} bytes at {offset}: {message}");
+            }
+            _ => tracing::debug!("nbd: {name}: {command:?} of {len} bytes at {offset}: {message}"),
+        }
+    }
+}
+
+/// Whether there is room for a request that needs `more` memory. If no other holds any, there is.
+fn has_room(service: &Service, requests: usize, memory: u64, outbox: &Outbox, more: u64) -> bool {
+    let settings = &service.settings;
+    let held = memory + outbox.data_bytes();
+    requests < settings.requests_max.max(1)
+        && outbox.heads_bytes() < HEADS_BYTES_MAX
+        && (held == 0 || held.saturating_add(more) <= settings.payload_bytes_max)
+}
+
+/// Sends all replies, and closes.
+async fn goodbye(outbox: &mut Outbox, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    while !outbox.is_sent() {
+        outbox.send(writer).await?;
+    }
+    writer.shutdown().await
+}
+
+/// Does a request.
+async fn execute(
+    service: &Service,
+    device: &dyn BlockDevice,
+    request: Request,
+    plan: Plan,
+    data: Option<IoBuf>,
+) -> Completed {
+    let _counted = service.stats.begin(request.command, request.len);
+    let memory = plan.memory();
+    let changed = |()| Outcome::Changed;
+    let result = match plan {
+        Plan::Read { offset, len } => {
+            let read = device.read(offset, IoBufMut::zeroed(len)).await;
+            // Any other number of bytes would be taken for the next reply.
+            read.inspect(|data| assert_eq!(data.len(), len)).map(Outcome::Read)
+        }
+        Plan::Write { offset, durable, .. } => {
+            let data = data.expect("the intake reads the data of every write");
+            device.write(offset, data, durable).await.map(changed)
+        }
+        Plan::Flush => device.flush().await.map(changed),
+        Plan::Trim { range, durable } => device.discard(range, durable).await.map(changed),
+        Plan::Zero { range, room, fast, durable } => {
+            device.zero(range, room, fast, durable).await.map(changed)
+        }
+        Plan::Prefetch { range } => device.prefetch(range).await.map(changed),
+        Plan::Extents { range, most } => device.extents(range, most).await.map(Outcome::Extents),
+    };
+    Completed { request, memory, result }
+}
