@@ -262,11 +262,13 @@ pub trait Object: Send + Sync {
     ///
     /// The store of an object that is [in place](policy::intent::Kind::InPlace) calls this for each range whose writes a crash
     /// may have cut off, before it reads the range or writes to it. Other objects need no such call: their pool aligns them.
-    /// Changes of the range wait until this has ended. Reads do not, and may give the bytes of any copy until then.
+    /// Reads and changes of the range wait until this has ended; others go on.
+    ///
+    /// The same holds for a range whose write failed: its mark stays until it was written, or aligned, without an error.
     ///
     /// # Errors
-    /// As for [`Object::sync`]. `Corrupt`: no copy gives all bytes of the range. `Busy`: try again. After an error all
-    /// copies stay, and the range is as much in doubt as before.
+    /// As for [`Object::sync`]. `Unavailable`: try again when a copy is back. `Busy`: try again. `Corrupt`: some bytes are
+    /// damaged in every copy: write them, or restore the object. After an error the range is as much in doubt as before.
     fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
         let _ = (offset, len, io);
         ready(Ok(()))

@@ -130,10 +130,13 @@ impl Stored {
         self.kind == Kind::Table && self.is_sealed() && self.copies.iter().all(whole)
     }
 
-    /// Whether its copies are equal after a crash: it is sealed, or it is a table that was synced, whose
-    /// bytes past the committed length are cut off.
+    /// Whether the pool need not compare its copies after a crash. They are equal if it is sealed, or if it is a table that was
+    /// synced, whose bytes past the committed length are cut off. If it is in place, its store has the ranges in doubt
+    /// aligned.
     pub(crate) fn is_settled(&self) -> bool {
-        self.is_sealed() || (self.kind == Kind::Table && self.committed.is_some())
+        self.is_sealed()
+            || self.kind == Kind::InPlace
+            || (self.kind == Kind::Table && self.committed.is_some())
     }
 }
 

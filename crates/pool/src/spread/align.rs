@@ -19,17 +19,25 @@
 //! A copy that cannot be aligned is dropped, but only once another was read to its end and synced. Without
 //! such a copy all stay in doubt: reads are served from any of them, the next write tries again, or else the next opening
 //! of the pool.
+//!
+//! An object whose store knows what a crash left in doubt ([`Kind::InPlace`]) is not among them: its store calls
+//! [`Object::align`] for these ranges. Any copy may give the bytes of a piece, also where another is damaged, since all have the same
+//! length, and every synced byte of it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+use policy::placement::Piece;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
-use volume::{Error, ErrorKind, IoBufMut, Object, Result};
+use volume::{Error, ErrorKind, IoBuf, IoBufMut, Object, Result, extent};
 
 use super::Spread;
 use super::check::Report;
 use super::handle::{Handle, was_refused};
 use super::inode::{Inode, Replica, name_part};
+use super::leaves::all;
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
 
@@ -157,6 +165,41 @@ impl Spread {
     }
 }
 
+/// The copies of a range while they are made equal.
+struct Alignment {
+    whole: Vec<Arc<Replica>>,
+    failed: Vec<u64>,
+    why: Option<Error>,
+}
+
+impl Alignment {
+    /// Leaves out the copies whose call failed, and returns the results of the others.
+    ///
+    /// # Errors
+    /// `Busy`: a copy refused the call, and is not to blame. That of a copy: all have failed.
+    fn keep<T>(&mut self, done: Vec<Result<T>>) -> Result<Vec<T>> {
+        let mut kept = Vec::new();
+        for (replica, done) in std::mem::take(&mut self.whole).into_iter().zip(done) {
+            match done {
+                Ok(done) => {
+                    self.whole.push(replica);
+                    kept.push(done);
+                }
+                Err(e) if was_refused(&e) => return Err(e),
+                Err(e) => {
+                    tracing::debug!("a copy cannot be made like another: {e}");
+                    self.failed.push(replica.number);
+                    self.why = Some(e);
+                }
+            }
+        }
+        match self.why.take_if(|_| self.whole.is_empty()) {
+            Some(e) => Err(e),
+            None => Ok(kept),
+        }
+    }
+}
+
 /// Why two copies could not be aligned, and which of them failed.
 enum Unlike {
     Lead(Error),
@@ -210,13 +253,112 @@ impl Handle {
             // Opening the other copies set the length to theirs.
             inode.set_len(self.len_of(lead).await?);
             whole.push(lead.number);
-            let told = "it cannot be made like another copy";
-            if failed.is_empty() || self.lose(&failed, &whole, told) {
+            if self.drop_unlike(&failed, &whole) {
                 return Ok(());
             }
             break;
         }
         Err(why)
+    }
+
+    /// Drops the copies `failed`; false, with nothing dropped, if none of those that are `whole` is left.
+    fn drop_unlike(&self, failed: &[u64], whole: &[u64]) -> bool {
+        failed.is_empty() || self.lose(failed, whole, "it cannot be made like another copy")
+    }
+
+    /// [`Object::align`]. The pool itself aligns objects that are not in place.
+    pub(super) async fn align_range(&self, offset: u64, len: u64, io: Io) -> Result<()> {
+        let inode = self.inode();
+        if inode.kind != Kind::InPlace || inode.is_sealed() {
+            return self.must_be_alike().await;
+        }
+        let range = extent::within(offset, len, inode.len());
+        if range.is_empty() {
+            return Ok(());
+        }
+        // A copier must read again what changes here.
+        let (_shared, _hashing) = self.begin_write(range.start).await?;
+        let _in_order = self.in_order(range.clone()).await;
+        let whole = inode.replicas();
+        if let [replica] = &whole[..] {
+            return self.align_below(replica, &range, io).await;
+        }
+        let mut alignment = Alignment { whole, failed: Vec::new(), why: None };
+        let mut repaired = Vec::new();
+        for at in range.clone().step_by(PIECE as usize) {
+            let piece = at..range.end.min(at + PIECE);
+            repaired.extend(self.align_piece(&mut alignment, piece, io).await?);
+        }
+        // The bytes that were found equal may be in the memory of the devices only.
+        let syncs = alignment.whole.iter().map(|replica| self.sync_copy(replica, 0, io));
+        let synced = join_all(syncs).await;
+        alignment.keep(synced)?;
+        let whole: Vec<_> = alignment.whole.iter().map(|replica| replica.number).collect();
+        if !self.drop_unlike(&alignment.failed, &whole) {
+            let what = format!("{}: no copy of the range is left", inode.name);
+            let lost = Error::new(ErrorKind::Unavailable, what);
+            return Err(alignment.why.unwrap_or(lost));
+        }
+        // A copy that failed is dropped by now; one that stays was repaired.
+        self.pool().damages.repaired(inode.id, &repaired);
+        // What is read from now on must not change in another crash, which could bring a dropped copy back.
+        self.pool().journal.durable(inode.lsn()).await
+    }
+
+    /// Writes the bytes of the first copy that can be read over those of the others, where they differ. Returns the numbers
+    /// of copies that were damaged.
+    async fn align_piece(
+        &self,
+        alignment: &mut Alignment,
+        range: Range<u64>,
+        io: Io,
+    ) -> Result<Vec<u64>> {
+        let (inode, damages) = (self.inode(), &self.pool().damages);
+        let reads = alignment.whole.iter().map(async |replica| {
+            let read = async {
+                self.align_below(replica, &range, io).await?;
+                let into = IoBufMut::zeroed((range.end - range.start) as usize);
+                self.read_from(replica, range.start, into, io).await
+            };
+            match read.await {
+                Err(e) if e.kind().is_damage() => {
+                    damages.tell_if_damaged(inode, replica.number, &e);
+                    Ok(Err(e))
+                }
+                read => read.map(|read| Ok(read.freeze())),
+            }
+        });
+        let reads = join_all(reads).await;
+        let reads = alignment.keep(reads)?;
+        let Some(wanted) = reads.iter().find_map(|read| read.as_ref().ok()).cloned() else {
+            // A volume that is away may come back with good bytes.
+            let damage = reads.into_iter().find_map(Result::err);
+            return alignment.why.take().or(damage).map_or(Ok(Vec::new()), Err);
+        };
+        let damaged = alignment.whole.iter().zip(&reads).filter(|(_, read)| read.is_err());
+        let damaged = damaged.map(|(replica, _)| replica.number).collect();
+        let is_alike =
+            |read: &Result<IoBuf>| read.as_ref().is_ok_and(|read| read[..] == wanted[..]);
+        let writes = alignment.whole.iter().zip(&reads).map(async |(replica, read)| {
+            if is_alike(read) {
+                return Ok(());
+            }
+            self.write_to(replica, range.start, &wanted, io).await
+        });
+        let written = join_all(writes).await;
+        alignment.keep(written)?;
+        Ok(damaged)
+    }
+
+    /// Aligns a range of the leaf objects of a copy, which may have copies in a pool below.
+    async fn align_below(&self, replica: &Replica, range: &Range<u64>, io: Io) -> Result<()> {
+        let pieces = replica.chunks.pieces(range.start, range.end - range.start);
+        let aligned = pieces.map(async |piece: Piece| {
+            let leaf = self.leaf_of(replica, piece.part).await?;
+            let aligned = leaf.align(piece.inner, piece.len, io).await;
+            aligned.map_err(|e| name_part(self.inode(), replica, piece.part, e))
+        });
+        all(join_all(aligned).await)
     }
 
     /// Reads a copy to its end, and makes it durable.

@@ -141,7 +141,7 @@ impl Handle {
 
     /// The claim of a change on its range, if the object is written in place. Only under the lock of writers: a copier that
     /// excludes them reads, and reads wait for claims.
-    async fn in_order(&self, range: Range<u64>) -> Option<Claim> {
+    pub(super) async fn in_order(&self, range: Range<u64>) -> Option<Claim> {
         match self.inode().is_overwritten() {
             true => Some(self.inode().changes.claim(range).await),
             false => None,
@@ -213,7 +213,7 @@ impl Handle {
     }
 
     /// Takes the shared lock for a write at `offset`. A log first loses a checksum that covers it.
-    async fn begin_write(&self, offset: u64) -> Result<(SharedGuard<'_>, Hashing<'_>)> {
+    pub(super) async fn begin_write(&self, offset: u64) -> Result<(SharedGuard<'_>, Hashing<'_>)> {
         loop {
             self.must_be_alike().await?;
             let shared = self.inode().write_lock.shared(offset).await;

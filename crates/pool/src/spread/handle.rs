@@ -430,8 +430,8 @@ impl Object for Handle {
         Box::pin(self.read_checked(offset, into, io, check))
     }
 
-    fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
-        volume::ready(Ok(()))
+    fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
+        Box::pin(self.align_range(offset, len, self.pool.tagged(io)))
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

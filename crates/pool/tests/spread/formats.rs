@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use policy::placement::VolumeId;
+use pool::Kind;
 use pool::spread::{Spread, VolumeState};
 use volume::mem::{Image, Mem};
 use volume::task::block_on;
@@ -80,6 +81,17 @@ async fn write_v3(volumes: &[Mem]) {
         let log = pool.create(&name(text), &Intent::LOG).await.unwrap();
         log.write_at(0, IoBuf::from(&b"record"[..]), IO).await.unwrap();
         log.seal(IO).await.unwrap();
+    }
+}
+
+/// The addition of version 4: objects that are in place, in the snapshot and in a later edit.
+async fn write_v4(volumes: &[Mem]) {
+    let open = || Spread::open(members(volumes), opening("single").copies(2));
+    for text in ["device/000001", "device/000002"] {
+        let pool = open().await.unwrap();
+        let object = pool.create(&name(text), &Intent::IN_PLACE).await.unwrap();
+        object.write_at(0, IoBuf::from(&pattern(700)[..]), IO).await.unwrap();
+        object.sync(IO).await.unwrap();
     }
 }
 
@@ -187,6 +199,29 @@ fn version_3_opens() {
             assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
         }
         assert!(pool.objects().iter().all(|object| object.sealed));
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+    });
+}
+
+#[test]
+fn version_4_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !sample("v4").exists() {
+        let volumes = mems(VOLUMES);
+        block_on(write_v4(&volumes));
+        save("v4", &volumes);
+    }
+    let volumes = load("v4");
+    block_on(async {
+        let report = Spread::inspect(&members(&volumes)).await.unwrap();
+        assert_eq!((report.objects, report.findings), (2, vec![]));
+        let pool = Spread::open(members(&volumes), opening("single")).await.unwrap();
+        for text in ["device/000001", "device/000002"] {
+            assert_eq!(places(&pool, text).await.len(), 2);
+            assert_eq!(get(&pool, text).await.unwrap(), pattern(700));
+            assert_eq!(pool.stat(&name(text)).await.unwrap().kind, Kind::InPlace);
+            let object = pool.open(&name(text)).await.unwrap();
+            object.align(0, 700, IO).await.unwrap();
+        }
         assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
     });
 }

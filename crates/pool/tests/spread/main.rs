@@ -12,6 +12,7 @@ mod faults;
 mod formats;
 mod full;
 mod hanging;
+mod in_place;
 mod jitter;
 mod logs;
 mod losses;

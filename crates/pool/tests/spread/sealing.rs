@@ -16,21 +16,21 @@ use volume::{Clock, ErrorKind, Intent, IoBuf, Name, Object, Volume};
 use crate::rig::{IO, POOL, get, mems, name};
 
 /// Volumes whose calls are recorded.
-struct Rig {
-    mems: Vec<Mem>,
+pub(crate) struct Rig {
+    pub(crate) mems: Vec<Mem>,
     log: TraceLog,
     traces: Vec<Arc<Trace<Mem>>>,
 }
 
 impl Rig {
-    fn new(volumes: usize) -> Self {
+    pub(crate) fn new(volumes: usize) -> Self {
         let (mems, log, clock) = (mems(volumes), TraceLog::new(1 << 20), Clock::simulated());
         let trace = |mem: &Mem| Arc::new(Trace::new(mem.clone(), mem.label(), &log, &clock));
         Self { traces: mems.iter().map(trace).collect(), log, mems }
     }
 
     /// Opens the pool with as many copies of every object.
-    async fn open(&self, copies: usize) -> Spread {
+    pub(crate) async fn open(&self, copies: usize) -> Spread {
         let member =
             |(i, trace): (usize, &Arc<Trace<Mem>>)| Member::new(format!("s{i}"), Arc::clone(trace));
         let members = self.traces.iter().enumerate().map(member).collect();
@@ -39,7 +39,7 @@ impl Rig {
     }
 
     /// Bytes of objects that were read so far.
-    fn read(&self) -> u64 {
+    pub(crate) fn read(&self) -> u64 {
         let of_object = |name: &Name| name.as_str().starts_with('o');
         let records = self.log.records().into_iter().map(|record| record.call);
         let reads =

@@ -49,6 +49,17 @@ fn calls_cost(harness: &mut dyn Harness) {
             assert_eq!(made(&calls, from), vec![(Op::Zero, 4 * PAGE); copies], "zeros");
         }
         let from = count();
+        object.align(0, PAGE, IO).await.expect("a volume aligns its copies");
+        assert_eq!(made(&calls, from), [], "an alignment by a pool itself");
+        let in_place = volume.create(&name("in-place"), &Intent::IN_PLACE).await.expect("new");
+        write(&*in_place, 0, &page).await;
+        sync(&*in_place).await;
+        let from = count();
+        in_place.align(0, PAGE, IO).await.expect("a volume aligns its copies");
+        let calls_of = |op| if copies == 1 { vec![] } else { vec![op; copies] };
+        let aligned = [calls_of((Op::Read, PAGE)), calls_of((Op::Sync, 0))].concat();
+        assert_eq!(made(&calls, from), aligned, "an alignment of copies that are alike");
+        let from = count();
         object.extents(0, 8 * PAGE).await.expect("a volume knows its extents");
         volume.limits();
         volume.space().await.expect("a volume knows its space");

@@ -1,5 +1,7 @@
 //! Zeros, holes, and writes that are durable by themselves.
 
+use futures_util::future::join;
+
 use super::*;
 use crate::{Extent, Zeros};
 
@@ -7,6 +9,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
     ("durable writes stay", durable_writes_stay),
     ("zeros replace bytes and keep the length", zeros_replace_bytes_and_keep_the_length),
     ("extents cover a range, and holes are zeros", extents_cover_a_range),
+    ("an alignment keeps the bytes", an_alignment_keeps_the_bytes),
     ("limits are sizes that work", limits_are_sizes_that_work),
 ];
 
@@ -74,6 +77,38 @@ fn zeros_replace_bytes_and_keep_the_length(harness: &mut dyn Harness) {
             run_part(harness, |volume| async move {
                 assert_eq!(content(&*open(&*volume, text).await).await, bytes, "{text}");
                 volume.remove(&name(text)).await.expect("it is there");
+            });
+        }
+    }
+}
+
+fn an_alignment_keeps_the_bytes(harness: &mut dyn Harness) {
+    const LEN: usize = 80 * PAGE + 100;
+    for (text, intent) in
+        [("data", Intent::DATA), ("wal.log", Intent::LOG), ("in-place", Intent::IN_PLACE)]
+    {
+        let mut expected = pattern(LEN, 1);
+        expected[PAGE..3 * PAGE].fill(7);
+        let expected_first = expected.clone();
+        run_part(harness, |volume| async move {
+            let object = volume.create(&name(text), &intent).await.expect("a new name");
+            assert_eq!(object.is_log(), intent.is_log(), "{text}");
+            object.align(0, 1 << 30, IO).await.expect("it is empty");
+            write(&*object, 0, &pattern(LEN, 1)).await;
+            let over =
+                join(object.align(0, LEN as u64, IO), write(&*object, PAGE as u64, &[7; 2 * PAGE]));
+            over.await.0.expect("a volume aligns its copies");
+            for (offset, len) in [(5, 7), (3, 0), (79 * PAGE as u64, 1 << 40), (1 << 40, 9)] {
+                object.align(offset, len, IO).await.expect("a volume aligns its copies");
+            }
+            assert_eq!(content(&*object).await, expected_first, "{text}");
+            sync(&*object).await;
+        });
+        if harness.reopen() {
+            run_part(harness, |volume| async move {
+                let object = open(&*volume, text).await;
+                object.align(PAGE as u64, 70 * PAGE as u64, IO).await.expect("it is open");
+                assert_eq!(content(&*object).await, expected, "{text}");
             });
         }
     }

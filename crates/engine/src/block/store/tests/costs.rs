@@ -1,0 +1,103 @@
+//! Operations on the volumes for each call.
+
+use volume::layer::call::Op;
+
+use super::*;
+
+impl Rig {
+    /// The operations on blocks, pages and marks that `work` makes: reads, writes.
+    async fn count(&self, work: impl Future<Output = ()>) -> (usize, usize) {
+        let before = self.log.records().len();
+        work.await;
+        let records = self.log.records().split_off(before);
+        let of = |wanted: Op| records.iter().filter(|record| record.call.op == wanted).count();
+        (of(Op::Read), of(Op::Write) + of(Op::WriteDurable))
+    }
+}
+
+#[test]
+fn a_durable_overwrite_is_one_operation_on_each_copy() {
+    for copies in [1, 2] {
+        let rig = Rig::new(2, copies);
+        rig.clock.run(async {
+            let (_pool, store) = rig.open().await.unwrap();
+            store.create("disk", 4 * REGION).await.unwrap();
+            let device = device(&store, "disk").await;
+            let write = async |block: u64| {
+                let data = bytes(4096, block as u8);
+                device.write(block * BLOCK, data, Durable::Now).await.unwrap();
+            };
+            write(0).await;
+            for block in [0, 5, 1023] {
+                let (reads, writes) = rig.count(write(block)).await;
+                assert_eq!((reads, writes), (0, copies), "block {block}, {copies} copies");
+            }
+            let read = async || drop(super::read(&*device, 0, 4096).await.unwrap());
+            assert_eq!(rig.count(read()).await, (1, 0));
+            assert_eq!(store.figures().region_marks, 1);
+        });
+    }
+}
+
+#[test]
+fn blocks_that_were_never_written_cost_nothing() {
+    let rig = Rig::new(1, 1);
+    rig.clock.run(async {
+        let (_pool, store) = rig.open().await.unwrap();
+        store.create("disk", 1 << 40).await.unwrap();
+        let device = device(&store, "disk").await;
+        device.write(0, bytes(4096, 1), Durable::Now).await.unwrap();
+        let read = async |offset: u64| drop(super::read(&*device, offset, 4096).await.unwrap());
+        assert_eq!(rig.count(read(1 << 39)).await, (0, 0), "there is no extent");
+        assert_eq!(rig.count(read(8192)).await, (0, 0), "the checksums say so");
+    });
+}
+
+#[test]
+fn a_discard_of_a_large_device_costs_what_was_written() {
+    let mut rig = Rig::new(1, 1);
+    rig.options.extent_bytes = 4 * REGION;
+    rig.clock.run(async {
+        let (_pool, store) = rig.open().await.unwrap();
+        const SIZE: u64 = 10 << 40;
+        store.create("disk", SIZE).await.unwrap();
+        let device = device(&store, "disk").await;
+        for extent in 0..20 {
+            device.write(extent << 36, bytes(4096, 1), Durable::Later).await.unwrap();
+        }
+        device.flush().await.unwrap();
+        assert_eq!(store.list()[0].room, 20 * 4 * REGION);
+        let discard = async || {
+            device.discard(0..SIZE, Durable::Later).await.unwrap();
+            device.flush().await.unwrap();
+        };
+        let (reads, writes) = rig.count(discard()).await;
+        assert!(reads == 0 && writes <= 40, "{reads} reads, {writes} writes");
+        assert_eq!(store.list()[0].room, 0);
+        let whole = device.extents(0..SIZE, 10).await.unwrap();
+        assert_eq!(whole, [Part { range: 0..SIZE, is_hole: true }]);
+    });
+}
+
+#[test]
+fn a_region_that_is_not_written_any_more_loses_its_mark() {
+    let mut rig = Rig::new(1, 1);
+    rig.options.clean_after = Duration::from_secs(5);
+    rig.clock.run(async {
+        let (_pool, store) = rig.open().await.unwrap();
+        store.create("disk", 4 * REGION).await.unwrap();
+        let device = device(&store, "disk").await;
+        device.write(0, bytes(4096, 1), Durable::Now).await.unwrap();
+        rig.clock.sleep(Duration::from_secs(4)).await;
+        device.write(REGION, bytes(4096, 1), Durable::Now).await.unwrap();
+        rig.clock.sleep(Duration::from_secs(2)).await;
+        store.tend().await.unwrap();
+        let figures = store.figures();
+        assert_eq!((figures.dirty_regions, figures.checksum_writes), (1, 1), "the first is cold");
+        rig.clock.sleep(Duration::from_secs(4)).await;
+        store.tend().await.unwrap();
+        assert_eq!(store.figures().dirty_regions, 0);
+        device.write(0, bytes(4096, 2), Durable::Now).await.unwrap();
+        assert_eq!(store.figures().region_marks, 3, "it needs a mark again");
+    });
+}

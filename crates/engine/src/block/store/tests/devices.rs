@@ -1,0 +1,67 @@
+//! Devices are made, resized and deleted.
+
+use super::*;
+
+#[test]
+fn devices_are_there_after_an_opening_and_names_are_unique() {
+    let rig = Rig::new(1, 1);
+    rig.clock.run(async {
+        let (pool, store) = rig.open().await.unwrap();
+        for (name, size) in [("b", 8192), ("a", 4096)] {
+            store.create(name, size).await.unwrap();
+        }
+        assert!(matches!(store.create("a", 4096).await, Err(Error::AlreadyExists(_))));
+        assert!(matches!(store.create("a/b", 4096).await, Err(Error::Invalid(_))));
+        assert!(matches!(store.create("c", 100).await, Err(Error::Invalid(_))));
+        drop((pool, store));
+        let (_pool, store) = rig.open().await.unwrap();
+        assert_eq!(store.names(), ["a", "b"]);
+        assert_eq!(store.list()[1].size, 8192);
+        assert!(matches!(BlockDevices::open(&store, "c").await, Err(Error::NotFound(_))));
+    });
+}
+
+#[test]
+fn a_deleted_device_gives_its_room_back_and_ends() {
+    let rig = Rig::new(1, 1);
+    rig.clock.run(async {
+        let (pool, store) = rig.open().await.unwrap();
+        let objects = pool.objects().len();
+        store.create("disk", 8 * REGION).await.unwrap();
+        let disk = device(&store, "disk").await;
+        disk.write(0, bytes(4096, 1), Durable::Now).await.unwrap();
+        disk.write(5 * REGION, bytes(4096, 1), Durable::Now).await.unwrap();
+        store.delete("disk").await.unwrap();
+        assert!(matches!(read(&*disk, 0, 4096).await, Err(Error::Closed(_))));
+        assert_eq!(pool.objects().len(), objects + 1, "the table is left");
+        store.create("disk", 8 * REGION).await.unwrap();
+        let disk = device(&store, "disk").await;
+        assert_eq!(read(&*disk, 0, 4096).await.unwrap(), [0; 4096]);
+    });
+}
+
+#[test]
+fn a_device_grows_and_shrinks_and_what_was_cut_off_is_zeros() {
+    let rig = Rig::new(1, 1);
+    rig.clock.run(async {
+        let (pool, store) = rig.open().await.unwrap();
+        store.create("disk", REGION + 8192).await.unwrap();
+        let disk = device(&store, "disk").await;
+        disk.write(REGION - 4096, bytes(4096 * 3, 1), Durable::Now).await.unwrap();
+        assert!(matches!(store.resize("disk", 4096, false).await, Err(Error::Invalid(_))));
+        store.resize("disk", REGION + 4096, true).await.unwrap();
+        assert_eq!(disk.geometry().size, REGION + 4096);
+        assert!(read(&*disk, REGION + 4096, 1).await.is_err());
+        store.resize("disk", 40 * REGION, false).await.unwrap();
+        drop((disk, pool, store));
+        let (_pool, store) = rig.open().await.unwrap();
+        let disk = device(&store, "disk").await;
+        assert_eq!(disk.geometry().size, 40 * REGION);
+        let mut expected = vec![1; 4096 * 2];
+        expected.resize(4096 * 4, 0);
+        assert_eq!(read(&*disk, REGION - 4096, 4096 * 4).await.unwrap(), expected);
+        disk.write(39 * REGION, bytes(4096, 2), Durable::Now).await.unwrap();
+        store.resize("disk", 4096, true).await.unwrap();
+        assert_eq!(store.list()[0].room, REGION);
+    });
+}
