@@ -65,6 +65,8 @@ class Server:
             if line.startswith("ready: "):
                 self.port = int(re.search(r"redis on 127\.0\.0\.1:(\d+)", line)[1])
                 self.http = int(re.search(r"series on 127\.0\.0\.1:(\d+)", line)[1])
+                nbd = re.search(r"nbd on 127\.0\.0\.1:(\d+)", line)
+                self.nbd = int(nbd[1]) if nbd else None
                 return
         pytest.fail("the server ended before it was ready: " + (directory / "log").read_text())
 

@@ -46,6 +46,9 @@ fn divide(settings: &Settings, limit: u64) -> Result<Option<u32>, TooFew> {
         takes("http.connections_max", http.endpoint.terms.connections_max as u64);
         takes("time series", SERIES_MIN * settings.in_use().count() as u64);
     }
+    if let Some(block) = &settings.block {
+        takes("block.clients_max", block.endpoint.clients_max as u64);
+    }
     if settings.admin.is_some() {
         takes("the admin listener", Terms::default().connections_max as u64);
     }

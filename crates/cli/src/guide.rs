@@ -31,7 +31,11 @@ const NEVER_RUN: &[(&str, &str)] = &[
     ("toml telegraf", "the settings of another program"),
     ("text", "what a command prints"),
     ("http", "headers: crates/serve/tests/http sends them"),
+    ("xml", "the settings of another program"),
 ];
+
+/// It needs root and the kernel's driver.
+const ATTACH: &str = "by hand, and in tests/uml";
 
 /// Commands of other programs, and the tests that run them.
 const OTHERS: &[(&str, &str)] = &[
@@ -40,6 +44,11 @@ const OTHERS: &[(&str, &str)] = &[
     ("dev/devices", "by hand: it needs root, and limits for the whole machine's devices"),
     ("curl", "tests/e2e/guide.rs"),
     ("redis-cli", "tests/e2e/guide.rs"),
+    ("qemu-img", "tests/clients/test_nbd.py"),
+    ("modprobe", ATTACH),
+    ("mkfs.ext4", ATTACH),
+    ("mount", ATTACH),
+    ("umount", ATTACH),
 ];
 
 /// The complete example of the README.

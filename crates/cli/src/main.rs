@@ -35,11 +35,11 @@ enum Command {
     Check(command::check::Args),
     Probe(command::probe::Args),
     Bench(command::bench::Args),
-    #[command(subcommand)]
-    Block(command::block::Command),
     Top(command::top::Args),
     #[command(subcommand)]
     Volume(command::volume::Command),
+    #[command(subcommand)]
+    Block(command::block::Command),
 }
 
 fn main() -> ExitCode {
@@ -56,9 +56,9 @@ fn main() -> ExitCode {
         Command::Check(args) => Ok(command::check::run(&args)),
         Command::Probe(args) => command::probe::run(&args),
         Command::Bench(args) => command::bench::run(&args),
-        Command::Block(args) => command::block::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Volume(args) => command::volume::run(args),
+        Command::Block(args) => command::block::run(&args),
     });
     ran.unwrap_or_else(|error| {
         eprintln!("plimsoll: {}", command::chain(&error));

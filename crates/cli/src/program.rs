@@ -1,6 +1,7 @@
 //! The running program behind its listeners: figures, health, reload, and its volumes.
 
 mod access;
+mod block;
 mod drains;
 mod health;
 mod probe;
@@ -56,6 +57,8 @@ pub(crate) struct Program {
     tls: Option<Arc<Tls>>,
     /// The certificates for clients of time series, with TLS.
     points_tls: Option<Arc<Tls>>,
+    /// The certificates for NBD clients, with TLS.
+    block_tls: Option<Arc<Tls>>,
     /// The passwords and tokens of the services that run.
     access: Access,
 }
@@ -68,6 +71,7 @@ impl Program {
         settings: Settings,
         tls: Option<Arc<Tls>>,
         points_tls: Option<Arc<Tls>>,
+        block_tls: Option<Arc<Tls>>,
     ) -> Self {
         let started = clock.now();
         let drains = Drains::resume(stores.pool.as_deref(), &clock);
@@ -84,6 +88,7 @@ impl Program {
             probes,
             tls,
             points_tls,
+            block_tls,
             access,
         }
     }
@@ -112,6 +117,12 @@ impl Program {
         self.stores.open_series(&settings, &self.clock)
     }
 
+    /// Tries again to open the store of block devices; whether it is open. Blocks for as long as a recovery takes.
+    pub(crate) fn open_block(&self) -> bool {
+        let settings = self.settings.lock().clone();
+        self.stores.open_block(&settings)
+    }
+
     /// The key-value store, if there is one.
     pub(crate) fn kv(&self) -> Option<&plimsoll::kv::Store> {
         self.stores.kv()
@@ -120,6 +131,11 @@ impl Program {
     /// The store of time series, if there is one.
     pub(crate) fn series(&self) -> Option<&plimsoll::series::Store> {
         self.stores.series()
+    }
+
+    /// The store of block devices, if there is one.
+    pub(crate) fn block(&self) -> Option<&plimsoll::block::Store> {
+        self.stores.block()
     }
 
     /// Stops background work and closes the stores: everything is durable on return.
@@ -179,6 +195,10 @@ impl Program {
 
     pub(crate) fn points_speak_tls(&self) -> bool {
         self.points_tls.is_some()
+    }
+
+    pub(crate) fn devices_speak_tls(&self) -> bool {
+        self.block_tls.is_some()
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {
@@ -271,6 +291,10 @@ impl Figures for Program {
         Self::series(self).map(|store| store.figures())
     }
 
+    fn block(&self) -> Option<figures::Block> {
+        self.block_figures()
+    }
+
     fn copies(&self) -> Option<figures::Copies> {
         let pool = self.stores.pool.as_deref()?;
         let copies = pool.copies();
@@ -325,12 +349,17 @@ impl Control for Program {
         let points = new.series.as_ref().and_then(|(_, http)| http.tls.as_ref());
         let kv = Renewal::read("kv.tls", self.tls.as_deref(), kv)?;
         let points = Renewal::read("http.tls", self.points_tls.as_deref(), points)?;
+        let block = new.block.as_ref().and_then(|block| block.tls.as_ref());
+        let block = Renewal::read("block.tls", self.block_tls.as_deref(), block)?;
         let mut current = self.settings.lock();
         let mut told = Vec::new();
         if let (Some(renewal), Some(current)) = (kv, &mut current.kv) {
             told.push(renewal.apply(&mut current.tls));
         }
         if let (Some(renewal), Some((_, current))) = (points, &mut current.series) {
+            told.push(renewal.apply(&mut current.tls));
+        }
+        if let (Some(renewal), Some(current)) = (block, &mut current.block) {
             told.push(renewal.apply(&mut current.tls));
         }
         told.extend(self.access.change(&mut current, &new));
@@ -381,6 +410,26 @@ impl Control for Program {
 
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, admin::Error> {
         self.leave(name, lost)
+    }
+
+    fn devices(&self) -> Result<admin::block::List, admin::Error> {
+        self.list_devices()
+    }
+
+    fn create_device(&self, new: &admin::block::New) -> Result<admin::block::Device, admin::Error> {
+        self.new_device(new)
+    }
+
+    fn resize_device(
+        &self,
+        name: &str,
+        to: &admin::block::Resize,
+    ) -> Result<admin::block::Device, admin::Error> {
+        self.change_size(name, to)
+    }
+
+    fn delete_device(&self, name: &str) -> Result<admin::block::Device, admin::Error> {
+        self.remove_device(name)
     }
 
     fn scrub(&self) -> Result<Scrub, admin::Error> {

@@ -1,18 +1,21 @@
 //! The settings file: TOML in, valid types out, or all mistakes with their places.
 //!
 //! ```text
-//! text -> document (tables with places) -> volume, instance, pool, kv, series, http, mqtt, admin (defaults, units, limits)
+//! text -> document (tables with places) -> volume, instance, pool, kv, series, http, mqtt, block, admin
+//!                                       (defaults, units, limits)
 //!                                       -> between sections: names that exist, paths that differ
 //! ```
 //!
 //! Every default is in the `Default` of its section; no crate below the binary reads settings.
 
 mod admin;
+mod block;
 mod document;
 mod edit;
 mod http;
 mod instance;
 mod kv;
+mod listen;
 mod migration;
 mod mistake;
 mod mqtt;
@@ -26,12 +29,14 @@ mod volume;
 use std::fmt;
 use std::path::Path;
 
-pub(crate) use self::admin::{Admin, AdminListen};
+pub(crate) use self::admin::Admin;
+pub(crate) use self::block::Block;
 use self::document::{Document, Section};
 pub(crate) use self::edit::Edit;
 pub(crate) use self::http::Http;
 use self::instance::Instance;
 pub(crate) use self::kv::Kv;
+pub(crate) use self::listen::Listen;
 use self::mistake::Mistake;
 pub(crate) use self::mistake::Mistakes;
 pub(crate) use self::mqtt::Mqtt;
@@ -55,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) series: Option<(Series, Http)>,
     /// The broker that delivers more points, if there is one.
     pub(crate) mqtt: Option<Mqtt>,
+    /// The store of block devices and its listener, if there is one.
+    pub(crate) block: Option<Block>,
     /// The admin listener, if there is one.
     pub(crate) admin: Option<Admin>,
 }
@@ -80,7 +87,8 @@ impl Entry {
     }
 }
 
-const SECTIONS: &[&str] = &["admin", "http", "instance", "kv", "mqtt", "pool", "series", "volume"];
+const SECTIONS: &[&str] =
+    &["admin", "block", "http", "instance", "kv", "mqtt", "pool", "series", "volume"];
 
 impl Settings {
     /// Reads the file at `path`. Relative paths in it are relative to its directory.
@@ -109,8 +117,8 @@ impl Settings {
         // Invalid sections have names too, which others may use.
         let (volume_names, pool_names) = (root.names("volume"), root.names("pool"));
         let volumes = root.each("volume", volume::KEYS, Volume::read);
-        let has_kv = root.get("kv").is_some();
-        let pools = match root.get("pool").is_some() || has_kv {
+        let (has_kv, has_block) = (root.get("kv").is_some(), root.get("block").is_some());
+        let pools = match root.get("pool").is_some() || has_kv || has_block {
             true => root.each("pool", pool::KEYS, |section| {
                 Pool::read(section, &volume_names, &pool_names)
             }),
@@ -123,8 +131,8 @@ impl Settings {
         let shared = kv.iter().flatten().map(|kv| &*kv.pool).next();
         let series = series.map(|section| Series::read(&section, &volume_names, &pools, shared));
         let has_series = root.get("series").is_some();
-        if !has_kv && !has_series {
-            root.note(root.missing("kv", "a store: a section [kv] or [series], or both"));
+        if !has_kv && !has_series && !has_block {
+            root.note(root.missing("kv", "a store: a section [kv], [series] or [block]"));
         }
         if http.is_some() && !has_series {
             root.note(root.missing("series", "the store that [http] serves"));
@@ -138,12 +146,18 @@ impl Settings {
         let admin = admin.map(|section| Admin::read(&section));
         volume::check_apart(root, &volumes);
         pool::check_trees(root, &pools, &volume_names);
-        let on_pool = kv.iter().flatten().map(|kv| &kv.pool).next();
-        let (on_pool, own) = match series.iter().flatten().map(|series| &series.on).next() {
-            Some(On::Pool(name)) => (on_pool.or(Some(name)), 0),
-            Some(On::Volumes(names)) => (on_pool, names.len()),
-            None => (on_pool, 0),
+        let (series_pool, own) = match series.iter().flatten().map(|series| &series.on).next() {
+            Some(On::Pool(name)) => (Some(name), 0),
+            Some(On::Volumes(names)) => (None, names.len()),
+            None => (None, 0),
         };
+        let kv_pool = kv.iter().flatten().map(|kv| &kv.pool).next();
+        let shared = kv_pool.map(|name| ("kv", &**name));
+        let shared = shared.or_else(|| series_pool.map(|name| ("series", &**name)));
+        let block = root.optional_section("block", block::KEYS);
+        let block = block.map(|section| Block::read(&section, &pools, shared));
+        let block_pool = block.iter().flatten().map(|block| &block.pool).next();
+        let on_pool = kv_pool.or(series_pool).or(block_pool);
         let pool = pools.iter().find(|pool| Some(&pool.name) == on_pool);
         let in_use = own + pool.map_or(0, |pool| pool.leaves(&pools).len());
         let instance = root.optional_section("instance", instance::KEYS);
@@ -160,8 +174,12 @@ impl Settings {
             None => None,
             Some(mqtt) => Some(mqtt?),
         };
+        let block = match block {
+            None => None,
+            Some(block) => Some(block?),
+        };
         let instance = instance.unwrap_or_default();
-        Some(Self { volumes, instance, pools, kv, series, mqtt, admin })
+        Some(Self { volumes, instance, pools, kv, series, mqtt, block, admin })
     }
 
     /// Adds a volume, also to the pool called `to`.
@@ -186,10 +204,11 @@ impl Settings {
 
     /// The pool that the stores are on; `None` if there is only a store of time series, on volumes of its own.
     pub(crate) fn pool(&self) -> Option<&Pool> {
-        let name = match (&self.kv, &self.series) {
-            (Some(kv), _) => &kv.pool,
-            (None, Some((Series { on: On::Pool(name), .. }, _))) => name,
-            _ => return None,
+        let name = match (&self.kv, &self.series, &self.block) {
+            (Some(kv), _, _) => &kv.pool,
+            (None, Some((Series { on: On::Pool(name), .. }, _)), _) => name,
+            (None, _, Some(block)) => &block.pool,
+            (None, _, None) => return None,
         };
         self.pools.iter().find(|pool| pool.name == *name)
     }
@@ -271,6 +290,7 @@ impl Settings {
             entries.extend(http.entries());
         }
         entries.extend(self.mqtt.iter().flat_map(Mqtt::entries));
+        entries.extend(self.block.iter().flat_map(Block::entries));
         entries.extend(self.admin.iter().flat_map(Admin::entries));
         entries
     }

@@ -40,6 +40,11 @@ pub trait Figures: Send + Sync {
         None
     }
 
+    /// The store of block devices, if there is one.
+    fn block(&self) -> Option<Block> {
+        None
+    }
+
     /// The store of time series, if there is one.
     fn series(&self) -> Option<Series> {
         None
@@ -154,6 +159,52 @@ pub struct Scrub {
 
 fn as_map<S: Serializer>(counts: &[(&str, u64)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(counts.iter().copied())
+}
+
+/// A store of block devices.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Block {
+    /// Its devices, by name.
+    pub devices: Vec<BlockDevice>,
+    /// Reads.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Writes, and ranges made zeros.
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Discards.
+    pub discards: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Pages of checksums read because they were not in memory.
+    pub checksum_fetches: u64,
+    /// Pages of checksums written.
+    pub checksum_writes: u64,
+    /// Memory of the checksums, in bytes.
+    pub checksum_bytes: u64,
+    /// Writes of marks of regions.
+    pub region_marks: u64,
+    /// Regions with marks: a crash leaves them in doubt.
+    pub dirty_regions: u64,
+    /// Blocks read that have no checksum yet.
+    pub unverified_reads: u64,
+    /// Blocks and pages of checksums that one copy gave wrongly, and another one had.
+    pub repaired: u64,
+    /// Reads of blocks that no copy has as they were written, and pages of checksums that were lost.
+    pub damaged: u64,
+}
+
+/// A block device.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct BlockDevice {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Bytes that its extents take on the pool at most, each copy counted once.
+    pub room_bytes: u64,
 }
 
 /// A log store.

@@ -11,16 +11,19 @@ use engine::kv::Memory;
 use expect_test::expect;
 use serve::admin::scrub::{Pass, Scrub};
 use serve::admin::volumes::{self, Changed, Drain, List, New, State};
-use serve::admin::{Admin, Control, Error, Health, Late, Snapshot, run};
+use serve::admin::{Admin, Control, Error, Health, Late, Snapshot, block, run};
 use serve::figures::{self, Figures};
 use serve::http::Hosts;
 use serve::resp::{Service, Settings};
 use tokio::net::{TcpListener, UnixListener};
 
+#[derive(Default)]
 struct Program {
     healthy: AtomicBool,
     /// Volumes that were added, with their states.
     pool: Mutex<Vec<(String, State)>>,
+    /// Block devices that were created.
+    devices: Mutex<Vec<block::Device>>,
 }
 
 fn volume(name: &str, state: State) -> volumes::Volume {
@@ -171,6 +174,19 @@ impl Figures for Program {
         Some(figures::Scrub { objects: 6, bytes: 24_576, damaged: 1, age })
     }
 
+    fn block(&self) -> Option<figures::Block> {
+        let (name, size_bytes, room_bytes) = ("vm".into(), 4096, 64 << 20);
+        let vm = figures::BlockDevice { name, size_bytes, room_bytes };
+        Some(figures::Block {
+            devices: vec![vm],
+            reads: 5,
+            read_bytes: 20_480,
+            writes: 3,
+            written_bytes: 12_288,
+            ..figures::Block::default()
+        })
+    }
+
     fn log(&self) -> Option<figures::Log> {
         let counts = engine::log::Counts {
             put_bytes: 8000,
@@ -271,6 +287,36 @@ impl Control for Program {
         }
     }
 
+    fn devices(&self) -> Result<block::List, Error> {
+        let devices = self.devices.lock().expect("no thread panicked").clone();
+        Ok(block::List { pool: "main".into(), devices })
+    }
+
+    fn create_device(&self, new: &block::New) -> Result<block::Device, Error> {
+        let (name, size_bytes) = (new.name.clone(), new.size_bytes);
+        let device = block::Device { name, size_bytes, room_bytes: 64 << 20 };
+        self.devices.lock().expect("no thread panicked").push(device.clone());
+        Ok(device)
+    }
+
+    fn resize_device(&self, name: &str, to: &block::Resize) -> Result<block::Device, Error> {
+        let mut devices = self.devices.lock().expect("no thread panicked");
+        let device = devices.iter_mut().find(|device| device.name == name);
+        let device = device.ok_or_else(|| Error::NotFound(format!("{name}: there is none")))?;
+        if to.size_bytes < device.size_bytes && !to.shrink {
+            return Err(Error::Conflict(format!("{name} would become smaller: give --shrink")));
+        }
+        device.size_bytes = to.size_bytes;
+        Ok(device.clone())
+    }
+
+    fn delete_device(&self, name: &str) -> Result<block::Device, Error> {
+        let mut devices = self.devices.lock().expect("no thread panicked");
+        let at = devices.iter().position(|device| device.name == name);
+        let at = at.ok_or_else(|| Error::NotFound(format!("{name}: there is none")))?;
+        Ok(devices.remove(at))
+    }
+
     fn remove_volume(&self, name: &str, _lost: bool) -> Result<Changed, Error> {
         let mut pool = self.pool.lock().expect("no thread panicked");
         if pool.iter().any(|(known, state)| known == name && *state == State::Active) {
@@ -283,7 +329,7 @@ impl Control for Program {
 }
 
 fn admin(healthy: bool) -> Admin {
-    let program = Arc::new(Program { healthy: AtomicBool::new(healthy), pool: Mutex::default() });
+    let program = Arc::new(Program { healthy: AtomicBool::new(healthy), ..Program::default() });
     let keyspace = Keyspace::open(Arc::new(Memory::default()), Box::new(|| 0), 1);
     let keyspace = Arc::new(keyspace.expect("the store is empty"));
     let service = Service::new(Settings::default(), keyspace, Arc::clone(&program) as _);
@@ -438,6 +484,29 @@ fn volumes_come_go_and_are_listed() {
 const OK: &str = "HTTP/1.1 200 OK";
 
 #[test]
+fn block_devices_are_made_resized_and_deleted() {
+    with_endpoint(admin(true), |ask| {
+        let post = |path: &str, body: &str| ask(path, &format!("{}\n{body}", with_body(body)));
+        let device =
+            |size: u64| format!(r#"{{"name":"vm","size_bytes":{size},"room_bytes":67108864}}"#);
+        let (status, body) = post("POST /block", r#"{"name":"vm","size_bytes":8192}"#);
+        assert_eq!((&*status, body), (OK, device(8192)));
+        let (status, body) = post("POST /block/vm/size", r#"{"size_bytes":4096}"#);
+        assert_eq!(status, "HTTP/1.1 409 Conflict", "{body}");
+        let shrink = r#"{"size_bytes":4096,"shrink":true}"#;
+        assert_eq!(post("POST /block/vm/size", shrink), (OK.into(), device(4096)));
+        let list = format!(r#"{{"pool":"main","devices":[{}]}}"#, device(4096));
+        assert_eq!(ask("GET /block", ""), (OK.into(), list));
+        assert_eq!(ask("DELETE /block/vm", ""), (OK.into(), device(4096)));
+        assert_eq!(ask("DELETE /block/vm", "").0, "HTTP/1.1 404 Not Found");
+        assert_eq!(
+            ask("DELETE /block/vm", "Origin: http://example.org\r\n").0,
+            "HTTP/1.1 403 Forbidden"
+        );
+    });
+}
+
+#[test]
 fn what_cannot_be_done_to_a_volume_says_why() {
     with_endpoint(admin(true), |ask| {
         for (name, status, kind) in [
@@ -514,6 +583,8 @@ fn figures_are_read_back_as_they_were() {
         assert_eq!((&*of.name, of.fill, of.hunger), ("a", 0.75, -0.25));
         assert_eq!((of.put_delay_s, of.write_amplification), (0.5, 1.25));
         assert_eq!((of.died_whole, of.merged, of.delayed), (6, 2, 4));
+        let block = read.block.expect("there is a store");
+        assert_eq!((block.reads, &*block.devices[0].name), (5, "vm"));
         assert_eq!(read.resp.expect("there is an endpoint").commands, 0);
     });
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serve::admin::Refused;
 
-use crate::settings::{Admin, AdminListen, Settings};
+use crate::settings::{Admin, Listen, Settings};
 
 /// The limit on connecting. The answer may take longer: the server writes first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,14 +52,14 @@ impl Where {
 /// The admin listener of a running server.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    listen: AdminListen,
+    listen: Listen,
 }
 
 impl Endpoint {
     fn at(address: &str) -> anyhow::Result<Self> {
         let listen = match address.strip_prefix("unix:") {
-            Some(path) => AdminListen::Unix(path.into()),
-            None => AdminListen::Tcp(resolve(address)?),
+            Some(path) => Listen::Unix(path.into()),
+            None => Listen::Tcp(resolve(address)?),
         };
         Ok(Self { listen })
     }
@@ -119,12 +119,12 @@ impl Endpoint {
 
     fn exchange(&self, request: &str) -> std::io::Result<String> {
         match &self.listen {
-            AdminListen::Tcp(address) => {
+            Listen::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?;
                 stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 talk(stream, request)
             }
-            AdminListen::Unix(path) => {
+            Listen::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 talk(stream, request)

@@ -1,21 +1,30 @@
-//! `plimsoll block`: block devices.
-
-use std::process::ExitCode;
+//! `plimsoll block`: creates, lists, resizes and deletes block devices, and makes them disks of this machine.
 
 mod attach;
 mod detach;
+mod devices;
 mod kernel;
 mod netlink;
 
-/// Makes block devices of a server disks of this machine
+use std::process::ExitCode;
+
+/// Creates, lists, resizes and deletes block devices of a server, and makes them disks of this machine
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    Create(devices::CreateArgs),
+    List(devices::ListArgs),
+    Resize(devices::ResizeArgs),
+    Delete(devices::DeleteArgs),
     Attach(attach::Args),
     Detach(detach::Args),
 }
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Create(args) => devices::create(args),
+        Command::List(args) => devices::list(args),
+        Command::Resize(args) => devices::resize(args),
+        Command::Delete(args) => devices::delete(args),
         Command::Attach(args) => attach::run(args),
         Command::Detach(args) => detach::run(args),
     }?;

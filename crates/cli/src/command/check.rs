@@ -146,6 +146,10 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
         certificates(files).context("http.tls")?;
         say("http.tls: certificate and key belong together".into());
     }
+    if let Some(files) = settings.block.as_ref().and_then(|block| block.tls.as_ref()) {
+        certificates(files).context("block.tls")?;
+        say("block.tls: certificate and key belong together".into());
+    }
     let mut document = Document::default();
     document.good = match settings.pool() {
         Some(pool) => match check_pool(args, &settings, pool, &mut document) {

@@ -31,7 +31,7 @@ use self::sizing::Sizing;
 use self::verdict::Outcome;
 use super::interrupt::{self, Interrupt};
 use super::serve::Serving;
-use crate::settings::{AdminListen, Settings};
+use crate::settings::{Listen, Settings};
 
 /// Compares plain RocksDB and Plimsoll side by side, each on a volume that is loaded to its paid IOPS
 ///
@@ -156,8 +156,7 @@ fn serve(file: &Path) -> anyhow::Result<Serving> {
     if let Some(kv) = &mut settings.kv {
         kv.listen = free(kv.listen);
     }
-    if let Some(AdminListen::Tcp(address)) = settings.admin.as_mut().map(|admin| &mut admin.listen)
-    {
+    if let Some(Listen::Tcp(address)) = settings.admin.as_mut().map(|admin| &mut admin.listen) {
         *address = free(*address);
     }
     Serving::start(settings, file.to_owned())

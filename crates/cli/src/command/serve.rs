@@ -19,10 +19,10 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use volume::Clock;
 
-use self::services::{Keys, Points, stopping};
+use self::services::{Devices, Keys, Points, stopping};
 use crate::descriptors;
 use crate::program::{Program, Stores, certificates};
-use crate::settings::{AdminListen, Settings};
+use crate::settings::{Listen, Settings};
 
 /// Serves the stores of the settings file until SIGTERM or SIGINT
 ///
@@ -60,9 +60,11 @@ pub(crate) struct Serving {
     program: Arc<Program>,
     /// The address for Redis clients, if any.
     redis: Option<std::net::SocketAddr>,
-    admin: Option<AdminListen>,
+    admin: Option<Listen>,
     /// The address for clients of time series, if any.
     http: Option<std::net::SocketAddr>,
+    /// The listener for NBD clients, if any.
+    nbd: Option<Listen>,
     /// The listeners close when this is dropped.
     stop: watch::Sender<()>,
     endpoints: Vec<tokio::task::JoinHandle<io::Result<()>>>,
@@ -89,7 +91,7 @@ impl Serving {
         };
         let redis = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let admin_listener = match &settings.admin {
-            Some(admin) => Some(runtime.block_on(bind_admin(&admin.listen))?),
+            Some(admin) => Some(runtime.block_on(bind(&admin.listen, "admin.listen"))?),
             None => None,
         };
         let admin = admin_listener.as_ref().map(|(_, listen)| listen.clone());
@@ -104,6 +106,11 @@ impl Serving {
             None => None,
         };
         let http = http_listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let nbd_listener = match &settings.block {
+            Some(block) => Some(runtime.block_on(bind(&block.listen, "block.listen"))?),
+            None => None,
+        };
+        let nbd = nbd_listener.as_ref().map(|(_, listen)| listen.clone());
         let tls = match settings.kv.as_ref().and_then(|kv| kv.tls.as_ref()) {
             Some(files) => Some(Arc::new(Tls::new(certificates(files).context("kv.tls")?))),
             None => None,
@@ -113,9 +120,14 @@ impl Serving {
                 Some(files) => Some(Arc::new(Tls::new(certificates(files).context("http.tls")?))),
                 None => None,
             };
+        let nbd_tls = match settings.block.as_ref().and_then(|block| block.tls.as_ref()) {
+            Some(files) => Some(Arc::new(Tls::new(certificates(files).context("block.tls")?))),
+            None => None,
+        };
         let clock = Clock::real();
         let stores = Stores::open(&settings, &clock)?;
         let (resp, points, mqtt) = (Late::default(), Late::default(), Late::default());
+        let devices = Late::default();
         let keys = settings.kv.as_ref().zip(listener).map(|(kv, listener)| Keys {
             listener,
             endpoint: kv.endpoint.clone(),
@@ -131,9 +143,15 @@ impl Serving {
             service: Arc::clone(&points),
             stats: Arc::clone(&mqtt),
         });
+        let block = settings.block.as_ref().map(|block| Devices {
+            endpoint: block.endpoint.clone(),
+            tls: nbd_tls.clone(),
+            service: Arc::clone(&devices),
+        });
         let admin_names =
             settings.admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
-        let program = Arc::new(Program::new(stores, clock, file, settings, tls, http_tls));
+        let program = Program::new(stores, clock, file, settings, tls, http_tls, nbd_tls);
+        let program = Arc::new(program);
         let (stop, stopped) = watch::channel(());
         let mut endpoints = Vec::new();
         if let Some(keys) = keys {
@@ -146,27 +164,33 @@ impl Serving {
             let serving = series.run(Arc::clone(&program), services, stopped.clone());
             endpoints.push(runtime.spawn(serving));
         }
+        if let Some((block, (listener, _))) = block.zip(nbd_listener) {
+            let (program, stopped) = (Arc::clone(&program), stopped.clone());
+            endpoints.push(match listener {
+                Listener::Tcp(listener) => runtime.spawn(block.run(listener, program, stopped)),
+                Listener::Unix(listener) => runtime.spawn(block.run(listener, program, stopped)),
+            });
+        }
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let figures = Arc::clone(&program) as _;
-            let nbd = Late::default();
-            let endpoint = Admin { control, figures, resp, http: points, mqtt, nbd };
+            let endpoint = Admin { control, figures, resp, http: points, mqtt, nbd: devices };
             let until = stopping(stopped);
             endpoints.push(match listener {
-                AdminListener::Tcp(listener) => {
+                Listener::Tcp(listener) => {
                     let hosts = Hosts::of(listener.local_addr()?.ip(), &admin_names);
                     runtime.spawn(async move {
                         admin::run(listener, endpoint, hosts, until).await;
                         Ok(())
                     })
                 }
-                AdminListener::Unix(listener) => runtime.spawn(async move {
+                Listener::Unix(listener) => runtime.spawn(async move {
                     admin::run(listener, endpoint, Hosts::any(), until).await;
                     Ok(())
                 }),
             });
         }
-        Ok(Self { runtime, program, redis, admin, http, stop, endpoints })
+        Ok(Self { runtime, program, redis, admin, http, nbd, stop, endpoints })
     }
 
     /// The address for Redis clients, if any.
@@ -180,7 +204,7 @@ impl Serving {
     }
 
     /// The administrator's listener, if any.
-    pub(crate) fn admin(&self) -> Option<&AdminListen> {
+    pub(crate) fn admin(&self) -> Option<&Listen> {
         self.admin.as_ref()
     }
 
@@ -193,6 +217,9 @@ impl Serving {
         }
         if let Some(http) = &self.http {
             endpoints.push(format!("series on {http}{}", tls(self.program.points_speak_tls())));
+        }
+        if let Some(nbd) = &self.nbd {
+            endpoints.push(format!("nbd on {nbd}{}", tls(self.program.devices_speak_tls())));
         }
         if let Some(admin) = &self.admin {
             endpoints.push(format!("admin on {admin}"));
@@ -220,14 +247,16 @@ impl Serving {
 
     /// Answers all requests that have arrived, closes the listeners, and makes everything durable.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        let Self { runtime, program, stop, endpoints, admin, .. } = self;
+        let Self { runtime, program, stop, endpoints, admin, nbd, .. } = self;
         drop(stop);
         for endpoint in endpoints {
             runtime.block_on(endpoint).context("a listener failed")??;
         }
-        if let Some(AdminListen::Unix(path)) = admin {
-            // Best effort: the next start replaces a socket left behind.
-            let _ = std::fs::remove_file(path);
+        for listen in [admin, nbd].into_iter().flatten() {
+            if let Listen::Unix(path) = listen {
+                // Best effort: the next start replaces a socket left behind.
+                let _ = std::fs::remove_file(path);
+            }
         }
         // Waits for running tasks, such as a reload, which may still hold the program.
         drop(runtime);
@@ -283,21 +312,22 @@ fn runtime(settings: &Settings) -> io::Result<Runtime> {
         .build()
 }
 
-enum AdminListener {
+/// A bound listener of either kind.
+enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// Binds, and returns the actual address: the system may have chosen the port.
-async fn bind_admin(listen: &AdminListen) -> anyhow::Result<(AdminListener, AdminListen)> {
-    let bound = || format!("listen on {listen} (admin.listen)");
+/// Binds, and returns the actual address: the system may have chosen the port. `key` is the setting.
+async fn bind(listen: &Listen, key: &str) -> anyhow::Result<(Listener, Listen)> {
+    let bound = || format!("listen on {listen} ({key})");
     Ok(match listen {
-        AdminListen::Tcp(address) => {
+        Listen::Tcp(address) => {
             let listener = TcpListener::bind(address).await.with_context(bound)?;
             let address = listener.local_addr()?;
-            (AdminListener::Tcp(listener), AdminListen::Tcp(address))
+            (Listener::Tcp(listener), Listen::Tcp(address))
         }
-        AdminListen::Unix(path) => {
+        Listen::Unix(path) => {
             let is_socket = path.metadata().is_ok_and(|file| file.file_type().is_socket());
             if is_socket && UnixStream::connect(path).await.is_err() {
                 // The connection is refused: a dead process left the socket.
@@ -305,7 +335,7 @@ async fn bind_admin(listen: &AdminListen) -> anyhow::Result<(AdminListener, Admi
             }
             let listener = UnixListener::bind(path).with_context(bound)?;
             std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(bound)?;
-            (AdminListener::Unix(listener), listen.clone())
+            (Listener::Unix(listener), listen.clone())
         }
     })
 }

@@ -9,7 +9,7 @@ use serve::admin::Health;
 
 use super::Program;
 use super::probe::Spaces;
-use super::stores::{KV, SERIES};
+use super::stores::{BLOCK, KV, SERIES};
 
 impl Program {
     /// Checks every volume and every store, and writes a page to each volume now and then. Waits for a volume at most as
@@ -49,6 +49,13 @@ impl Program {
             own.damaged += store.pool().map_or(0, |pool| pool.damage().left);
             let redundancy = redundancy.filter(|_| store.pool().is_some());
             health.stores.insert(SERIES.into(), on_pool(own, redundancy));
+        }
+        if let Some(store) = self.block() {
+            let mut own = StoreHealth { reads_refused: None, ..store.health() };
+            let none = pool.and_then(|pool| no_answer(pool.devices(), &spaces));
+            own.writes_refused = own.writes_refused.or(none);
+            own.damaged += pool.map_or(0, |pool| pool.damage().left);
+            health.stores.insert(BLOCK.into(), on_pool(own, redundancy));
         }
         for (name, why) in self.stores.failed() {
             let why = Some(format!("it is not open, and is tried again every ten seconds: {why}"));

@@ -1,7 +1,7 @@
 //! The stores of the program, and the pool that they are on.
 //!
 //! Each store opens by itself. One that cannot be opened stays out, its reason is kept for `/health`, and the program
-//! tries again; the other one serves meanwhile.
+//! tries again; the others serve meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use parking_lot::Mutex;
 use plimsoll::volumes::{Away, Device, Pool};
-use plimsoll::{kv, series};
+use plimsoll::{block, kv, series};
 use volume::Clock;
 
 use crate::settings::Settings;
@@ -21,6 +21,7 @@ pub(crate) struct Stores {
     pub(crate) pool: Option<Arc<Pool>>,
     kv: OnceLock<kv::Store>,
     series: OnceLock<series::Store>,
+    block: OnceLock<block::Store>,
     /// Why stores of the settings are not open.
     failed: Mutex<BTreeMap<&'static str, anyhow::Error>>,
 }
@@ -28,6 +29,7 @@ pub(crate) struct Stores {
 /// The names of the stores in `/health`.
 pub(super) const KV: &str = "kv";
 pub(super) const SERIES: &str = "series";
+pub(super) const BLOCK: &str = "block";
 
 impl Stores {
     /// Opens the pool, and the stores that can be opened.
@@ -40,10 +42,16 @@ impl Stores {
         if let Some(pool) = &pool {
             let kv = settings.kv.iter().map(|kv| (&kv.options.name, kv.io_weight));
             let series = settings.series.iter().map(|(of, _)| (&of.options.name, of.io_weight));
-            kv.chain(series).for_each(|(name, weight)| pool.set_io_weight(name, weight.into()));
+            let block = settings.block.iter().map(|of| (&of.options.name, of.io_weight));
+            let weights = kv.chain(series).chain(block);
+            weights.for_each(|(name, weight)| pool.set_io_weight(name, weight.into()));
         }
         let stores = Self { pool, ..Self::default() };
-        let opened = [stores.open_kv(settings), stores.open_series(settings, clock)];
+        let opened = [
+            stores.open_kv(settings),
+            stores.open_series(settings, clock),
+            stores.open_block(settings),
+        ];
         let first = stores.failed.lock().pop_first();
         match first {
             Some((_, error)) if !opened.contains(&true) => Err(error),
@@ -68,6 +76,14 @@ impl Stores {
         let Some((series, _)) = &settings.series else { return false };
         let opened = wiring::series_store(settings, series, self.pool.as_ref(), clock);
         self.note(SERIES, &self.series, opened)
+    }
+
+    /// Opens the store of block devices, if the settings have one; whether it is open.
+    pub(super) fn open_block(&self, settings: &Settings) -> bool {
+        let (Some(of), Some(pool)) = (&settings.block, &self.pool) else { return false };
+        let opened = block::Store::open(Arc::clone(pool), of.options.clone());
+        let opened = opened.map_err(Into::into);
+        self.note(BLOCK, &self.block, opened)
     }
 
     fn note<S>(&self, name: &'static str, slot: &OnceLock<S>, opened: anyhow::Result<S>) -> bool {
@@ -95,6 +111,11 @@ impl Stores {
     /// The store of time series, if it is open.
     pub(super) fn series(&self) -> Option<&series::Store> {
         self.series.get()
+    }
+
+    /// The store of block devices, if it is open.
+    pub(super) fn block(&self) -> Option<&block::Store> {
+        self.block.get()
     }
 
     /// The stores that are not open, and why.
@@ -127,16 +148,19 @@ impl Stores {
 
     /// Closes them, and the pool with the last one: everything is durable on return.
     pub(super) fn close(self) -> anyhow::Result<()> {
-        let Self { pool, kv, series, failed: _ } = self;
+        let Self { pool, kv, series, block, failed: _ } = self;
         // A store that finds no other user of the pool closes it.
         drop(pool);
+        let block = block.into_inner().map_or(Ok(()), block::Store::close);
         let series = series.into_inner().map_or(Ok(()), series::Store::close);
-        let series = series.context("the store of time series");
-        let kv = kv.into_inner().map_or(Ok(()), kv::Store::close);
-        if let (Err(_), Err(series)) = (&kv, &series) {
-            tracing::error!("{series:#}");
-        }
-        kv?;
-        series
+        let closed = [
+            kv.into_inner().map_or(Ok(()), kv::Store::close).map_err(anyhow::Error::from),
+            series.context("the store of time series"),
+            block.context("the store of block devices"),
+        ];
+        let mut errors = closed.into_iter().filter_map(Result::err);
+        let first = errors.next();
+        errors.for_each(|error| tracing::error!("{error:#}"));
+        first.map_or(Ok(()), Err)
     }
 }

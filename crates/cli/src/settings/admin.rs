@@ -1,11 +1,9 @@
 //! `[admin]`: the listener for the administrator.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use super::Entry;
 use super::document::Section;
+use super::{Entry, Listen};
 
 /// The keys of the section.
 pub(super) const KEYS: &[&str] = &["listen", "hosts"];
@@ -14,38 +12,24 @@ pub(super) const KEYS: &[&str] = &["listen", "hosts"];
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Admin {
     /// The address it listens on. Default 127.0.0.1:9180.
-    pub(crate) listen: AdminListen,
+    pub(crate) listen: Listen,
     /// Host names it answers to besides those of loopback. Default: none.
     pub(crate) hosts: Vec<String>,
-}
-
-/// An address that other machines cannot reach: the listener has no authentication.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum AdminListen {
-    /// An address on loopback.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
 }
 
 const LISTEN: &str = "an address on loopback, such as \"127.0.0.1:9180\", or \"unix:<path>\"";
 
 impl Default for Admin {
     fn default() -> Self {
-        let listen = AdminListen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9180)));
+        let listen = Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9180)));
         Self { listen, hosts: Vec::new() }
     }
 }
 
 impl Admin {
     pub(super) fn read(section: &Section<'_>) -> Self {
-        let read = |text: &str| match text.strip_prefix("unix:") {
-            Some(path) => (!path.is_empty()).then(|| AdminListen::Unix(path.into())),
-            None => {
-                let address: SocketAddr = text.parse().ok()?;
-                address.ip().is_loopback().then_some(AdminListen::Tcp(address))
-            }
-        };
+        // Other machines cannot reach it: the listener has no authentication.
+        let read = |text: &str| Listen::parse(text).filter(Listen::is_local);
         let usual = Self::default().listen;
         let listen = section.read_or("listen", usual, |field| field.parsed(LISTEN, read));
         Self { listen, hosts: hosts(section) }
@@ -71,13 +55,4 @@ pub(super) fn hosts(section: &Section<'_>) -> Vec<String> {
     };
     section
         .read_or("hosts", Vec::new(), |field| field.list(NAMES, |name| name.parsed(NAMES, plain)))
-}
-
-impl fmt::Display for AdminListen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
 }

@@ -76,7 +76,9 @@ impl Series {
                 None
             }
             (Some(_), None) => {
-                section.read("pool", |field| pool_of(field, pools, shared)).map(On::Pool)
+                let shared = shared.map(|pool| ("kv", pool));
+                let instead = "; or volumes of no pool";
+                section.read("pool", |field| pool_of(field, pools, shared, instead)).map(On::Pool)
             }
             (None, _) => {
                 let accepted = "volumes that are of no pool, or pool, the name of one";
@@ -161,14 +163,20 @@ impl Series {
     }
 }
 
-/// The pool's name. A program has one pool so far.
-fn pool_of(field: &Field<'_>, pools: &[Pool], shared: Option<&str>) -> Result<String, Mistake> {
+/// The pool's name. A program has one pool so far: that of the other store, if there is one, whose section and pool
+/// `shared` names. `instead` says what else the section may have.
+pub(super) fn pool_of(
+    field: &Field<'_>,
+    pools: &[Pool],
+    shared: Option<(&str, &str)>,
+    instead: &str,
+) -> Result<String, Mistake> {
     let names: Vec<_> = pools.iter().map(|pool| &*pool.name).collect();
     let name = field.known(&names)?;
-    match shared.filter(|shared| *shared != name) {
-        Some(shared) => {
-            let found = format!("{name:?}, while [kv] is on {shared:?}");
-            Err(field.mistaken(found, format!("the same pool, {shared:?}; or volumes of no pool")))
+    match shared.filter(|(_, shared)| *shared != name) {
+        Some((section, shared)) => {
+            let found = format!("{name:?}, while [{section}] is on {shared:?}");
+            Err(field.mistaken(found, format!("the same pool, {shared:?}{instead}")))
         }
         None => Ok(name.to_owned()),
     }

@@ -155,6 +155,25 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "block devices",
+        &[
+            ("", "[block]\n"),
+            ("", "[block]\npool = \"mian\"\n"),
+            ("[kv]", "[pool.other]\nvolumes = [\"b\"]\n\n[block]\npool = \"other\"\n\n[kv]"),
+            ("", "[block]\npool = \"main\"\ndurability = \"everysec\"\n"),
+            ("", "[block]\npool = \"main\"\nchecksum_memory = \"1KiB\"\n"),
+            ("", "[block]\npool = \"main\"\nlisten = \"0.0.0.0:10809\"\n"),
+            (
+                "",
+                "[block]\npool = \"main\"\nlisten = \"0.0.0.0:10809\"\n\
+                 tls = { cert = \"c.pem\", key = \"k.pem\" }\n",
+            ),
+            ("", "[block]\npool = \"main\"\nlisten = \"unix:\"\n"),
+            ("", "[block]\npool = \"main\"\nrequests_max = 0\n"),
+            ("", "[block]\npool = \"main\"\nhandshake_timeout = \"0s\"\n"),
+        ],
+    ),
+    (
         "places to listen",
         &[
             ("", "listen = \"0.0.0.0:6380\"\n"),
@@ -508,11 +527,63 @@ fn a_store_of_time_series_may_share_the_pool_or_be_alone() {
         (format!("{GOOD}{volume}{other}"), "[kv] is on \"main\""),
         (format!("{GOOD}[series]\npool = \"main\"\nvolumes = [\"a\"]\n"), "one of the two"),
         (format!("{GOOD}[series]\nvolumes = [\"a\"]\n"), "or pool = \"main\""),
-        (volume.to_owned(), "[kv] or [series]"),
+        (volume.to_owned(), "[kv], [series] or [block]"),
     ] {
         let mistake = parse(&text).expect_err(wrong).to_string();
         assert!(mistake.contains(wrong), "{mistake}");
     }
+}
+
+#[test]
+fn block_devices_have_a_store_and_a_listener() {
+    let settings = parse(&format!("{GOOD}[block]\npool = \"main\"\n")).expect("a good file");
+    let shown = settings.to_string();
+    expect![[r#"
+        [block]
+        pool = "main"
+        durability = "flush"
+        checksum_memory = "64MiB"
+        io_weight = 1
+        listen = "127.0.0.1:10809"
+        clients_max = 100
+        requests_max = 128
+        requests_memory = "64MiB"
+        handshake_timeout = "30s"
+        stop_grace = "5s"
+    "#]]
+    .assert_eq(&shown[shown.find("[block]").expect("its section")..]);
+    let more = "[block]\npool = \"main\"\ndurability = \"always\"\nchecksum_memory = \"1GiB\"\n\
+                io_weight = 2\nlisten = \"0.0.0.0:7000\"\nclients_max = 7\nclients_per_address = 3\n\
+                requests_max = 9\nrequests_memory = \"1MiB\"\nhandshake_timeout = \"2s\"\n\
+                stop_grace = \"3s\"\n\
+                tls = { cert = \"c.pem\", key = \"k.pem\", client_ca = \"a.pem\" }\n";
+    let settings = parse(&format!("{GOOD}{more}")).expect("a good file");
+    let again = parse(&settings.to_string()).expect("what is shown can be read");
+    assert_eq!(settings, again);
+    let block = settings.block.expect("there is one");
+    assert!(block.options.durable);
+    assert_eq!((block.options.checksum_bytes, block.endpoint.clients_max), (GIB, 7));
+    assert_eq!(block.endpoint.clients_per_address, Some(3));
+    let text = format!("{GOOD}[block]\npool = \"main\"\nlisten = \"unix:/run/nbd\"\n");
+    let block = parse(&text).expect("a good file").block.expect("there is one");
+    assert_eq!(block.listen, Listen::Unix("/run/nbd".into()));
+}
+
+#[test]
+fn block_devices_may_be_alone_or_on_the_pool_of_the_others() {
+    let alone = GOOD.replace("[kv]", "[block]");
+    let settings = parse(&alone).expect("a good file");
+    assert_eq!(settings.pool().map(|pool| &*pool.name), Some("main"));
+    assert_eq!((settings.kv.clone(), settings.in_use().count()), (None, 2));
+    let volume = "[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n";
+    // A store of time series has volumes of its own beside the pool.
+    let beside = format!("{volume}{alone}\n[series]\nvolumes = [\"c\"]\n");
+    let settings = parse(&beside).expect("a good file");
+    assert_eq!(settings.pool().map(|pool| &*pool.name), Some("main"));
+    assert_eq!(settings.in_use().count(), 3);
+    let other = "[pool.other]\nvolumes = [\"c\"]\n\n[series]\npool = \"other\"\n";
+    let mistake = parse(&format!("{volume}{alone}\n{other}")).expect_err("two pools").to_string();
+    assert!(mistake.contains("[series] is on \"other\""), "{mistake}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bench;
+mod block;
 mod check;
 mod descriptors;
 mod full;

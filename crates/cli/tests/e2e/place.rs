@@ -144,6 +144,8 @@ pub(crate) struct Server {
     redis: Option<SocketAddr>,
     /// The listener of time series, if the settings have one.
     pub(crate) http: Option<SocketAddr>,
+    /// The listener for NBD clients, if the settings have one.
+    pub(crate) nbd: Option<SocketAddr>,
     /// An address, or `unix:` and a path.
     pub(crate) admin: String,
 }
@@ -177,7 +179,8 @@ impl Server {
         let endpoint = |endpoint| named(endpoint).expect("the endpoint is named");
         let redis = named("redis on ").map(address);
         let http = named("series on ").map(address);
-        Ok(Self { child, out, redis, http, admin: endpoint("admin on ") })
+        let nbd = named("nbd on ").map(address);
+        Ok(Self { child, out, redis, http, nbd, admin: endpoint("admin on ") })
     }
 
     pub(crate) fn redis(&self) -> SocketAddr {

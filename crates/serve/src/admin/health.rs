@@ -32,7 +32,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// The health at one moment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Health {
-    /// Each store, by its section in the settings: `kv`, `series`.
+    /// Each store, by its section in the settings: `kv`, `series`, `block`.
     pub stores: BTreeMap<String, StoreHealth>,
     /// Each volume, by its name in the settings, with its problem.
     pub volumes: BTreeMap<String, Option<String>>,
@@ -253,9 +253,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::admin::Error;
     use crate::admin::scrub::{Pass, Scrub};
     use crate::admin::volumes::{Changed, List, New, Volume};
+    use crate::admin::{Error, block};
 
     /// Reports its health once the lock is free.
     #[derive(Default)]
@@ -292,6 +292,22 @@ mod tests {
         }
 
         fn remove_volume(&self, _: &str, _: bool) -> Result<Changed, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn devices(&self) -> Result<block::List, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn create_device(&self, _: &block::New) -> Result<block::Device, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn resize_device(&self, _: &str, _: &block::Resize) -> Result<block::Device, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn delete_device(&self, _: &str) -> Result<block::Device, Error> {
             unimplemented!("not asked here")
         }
 

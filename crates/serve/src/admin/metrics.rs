@@ -13,7 +13,9 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
-use crate::figures::{Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Volume, Waits};
+use crate::figures::{
+    Block, Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Volume, Waits,
+};
 use crate::http::{self, Times};
 use crate::{mqtt, nbd, resp};
 
@@ -34,6 +36,7 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     scrub(&mut page, figures.scrub().as_ref());
     log(&mut page, figures.log().as_ref());
     resp(&mut page, admin.resp.get().map(|endpoint| &endpoint.stats));
+    block(&mut page, figures.block().as_ref());
     series(&mut page, figures.series().as_ref());
     http(&mut page, admin.http.get().map(|endpoint| &endpoint.stats));
     mqtt(&mut page, admin.mqtt.get().map(|stats| &**stats));
@@ -297,6 +300,35 @@ fn resp(page: &mut Page, stats: Option<&resp::Stats>) {
     of.counter("resp_misses", "Keys that reads did not find", |s| s.misses.get());
     of.counter("resp_errors", "Error replies", |s| s.errors.get());
     of.family(Counter, "resp_commands", "Commands executed", |s| by("command", s.calls()));
+}
+
+fn block(page: &mut Page, block: Option<&Block>) {
+    let mut of = page.one(block);
+    of.gauge("block_devices", "Block devices", |b| b.devices.len() as u64);
+    of.counter("block_reads", "Reads of block devices", |b| b.reads);
+    of.counter("block_read_bytes", "Bytes read", |b| b.read_bytes);
+    of.counter("block_writes", "Writes, and ranges made zeros", |b| b.writes);
+    of.counter("block_written_bytes", "Bytes written", |b| b.written_bytes);
+    of.counter("block_discards", "Discards", |b| b.discards);
+    of.counter("block_flushes", "Flushes", |b| b.flushes);
+    of.counter("block_checksum_fetches", "Pages of checksums read from volumes", |b| {
+        b.checksum_fetches
+    });
+    of.counter("block_checksum_writes", "Pages of checksums written", |b| b.checksum_writes);
+    of.gauge("block_checksum_bytes", "Memory of the checksums", |b| b.checksum_bytes);
+    of.counter("block_region_marks", "Writes of marks of regions", |b| b.region_marks);
+    of.gauge("block_dirty_regions", "Regions that a crash would leave in doubt", |b| {
+        b.dirty_regions
+    });
+    of.counter("block_unverified_reads", "Blocks read that have no checksum yet", |b| {
+        b.unverified_reads
+    });
+    of.counter("block_repaired", "Damaged blocks that another copy had", |b| b.repaired);
+    of.counter("block_damaged", "Reads of damaged blocks that no copy had", |b| b.damaged);
+    let devices = block.into_iter().flat_map(|block| &block.devices);
+    let mut of = page.each("device", devices.map(|device| (&device.name, device)));
+    of.gauge("block_device_size_bytes", "Size of the device", |d| d.size_bytes);
+    of.gauge("block_device_room_bytes", "Room that the device takes at most", |d| d.room_bytes);
 }
 
 fn series(page: &mut Page, series: Option<&Series>) {

@@ -14,17 +14,22 @@
 //! | `POST /volumes/NAME/keep` | stops the drain, so that it takes new tables again: 200 and a [`volumes::Volume`] |
 //! | `DELETE /volumes/NAME` | removes it, if empty, or away without unique objects: 200 and [`volumes::Changed`] |
 //! | `DELETE /volumes/NAME/lost` | removes one that is away, with its unique objects: 200 and [`volumes::Changed`] |
+//! | `GET /block` | the block devices: [`block::List`]; JSON |
+//! | `POST /block` | creates a [`block::New`]: 200 and its [`block::Device`] |
+//! | `POST /block/NAME/size` | gives it the size of a [`block::Resize`]: 200 and its [`block::Device`] |
+//! | `DELETE /block/NAME` | deletes it with its bytes: 200 and the [`block::Device`] that it was |
 //! | `GET /scrub` | the progress of the pool's scrub: [`scrub::Scrub`]; JSON |
 //! | `POST /scrub` | begins a pass now, unless one that was asked for is under way: 202 and the [`scrub::Pass`] |
 //!
-//! A failed request has the status of its [`Error`]: 404 unknown volume, 409 forbidden by the current state, 422
-//! invalid request, 503 a needed volume is away, 500 internal failure. For volumes and scrubs the body is [`Refused`],
+//! A failed request has the status of its [`Error`]: 404 unknown volume or device, 409 forbidden by the current state, 422
+//! invalid request, 503 a needed volume is away, 500 internal failure. For volumes, devices and scrubs the body is [`Refused`],
 //! for `/reload` text.
 //!
 //! There is no authentication: every process that reaches the socket may do all of this. Web pages in a browser on the
 //! same machine may not: requests with an `Origin` are refused with 403, and on loopback requests for another
 //! [host](crate::http::Hosts) with 421.
 
+pub mod block;
 mod error;
 mod health;
 mod metrics;
@@ -98,6 +103,30 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// As [`Control::add_volume`].
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, Error>;
+
+    /// The block devices.
+    ///
+    /// # Errors
+    /// `NotFound`: the settings have no store of block devices. `Unavailable`: it is not open.
+    fn devices(&self) -> Result<block::List, Error>;
+
+    /// Creates a block device, which reads as zeros. Durable on return.
+    ///
+    /// # Errors
+    /// The reason and the way out.
+    fn create_device(&self, new: &block::New) -> Result<block::Device, Error>;
+
+    /// Changes the size of a block device. Durable on return.
+    ///
+    /// # Errors
+    /// As [`Control::create_device`]. `Conflict`: it would become smaller, and `shrink` was not given.
+    fn resize_device(&self, name: &str, to: &block::Resize) -> Result<block::Device, Error>;
+
+    /// Deletes a block device and its bytes; returns what it was. Durable on return.
+    ///
+    /// # Errors
+    /// As [`Control::create_device`].
+    fn delete_device(&self, name: &str) -> Result<block::Device, Error>;
 
     /// The progress of the pool's scrub.
     ///
@@ -184,6 +213,9 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/volumes/{name}/drain", post(drain_volume))
         .route("/volumes/{name}/keep", post(keep_volume))
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
+        .route("/block", get(list_devices).post(create_device))
+        .route("/block/{name}", delete(delete_device))
+        .route("/block/{name}/size", post(resize_device))
         .route("/scrub", get(scrub).post(begin_scrub))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
         .with_state(Endpoint { admin, asker, scraper: Arc::new(Scraper::new()) })
@@ -244,6 +276,26 @@ async fn remove_volume(State(admin): State<Admin>, Path(name): Path<String>) -> 
 
 async fn remove_lost_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
     answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name, true)).await)
+}
+
+async fn list_devices(State(admin): State<Admin>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.devices()).await)
+}
+
+async fn create_device(State(admin): State<Admin>, Json(new): Json<block::New>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.create_device(&new)).await)
+}
+
+async fn resize_device(
+    State(admin): State<Admin>,
+    Path(name): Path<String>,
+    Json(to): Json<block::Resize>,
+) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.resize_device(&name, &to)).await)
+}
+
+async fn delete_device(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.delete_device(&name)).await)
 }
 
 async fn scrub(State(admin): State<Admin>) -> Response {

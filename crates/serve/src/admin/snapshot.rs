@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Admin;
-use crate::figures::{self, Copies, Log};
+use crate::figures::{self, Block, Copies, Log};
 
 /// The program at one moment.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -33,6 +33,9 @@ pub struct Snapshot {
     /// The log store under time series, if there is one.
     #[serde(default)]
     pub log: Option<Log>,
+    /// The store of block devices, if there is one.
+    #[serde(default)]
+    pub block: Option<Block>,
     /// The listener for Redis clients, if there is one.
     pub resp: Option<Resp>,
 }
@@ -129,6 +132,7 @@ impl Snapshot {
             cache_reads: reads.collect(),
             copies: figures.copies(),
             log: figures.log(),
+            block: figures.block(),
             resp: admin.resp.get().map(|service| &service.stats).map(|stats| Resp {
                 clients: stats.clients.get(),
                 commands: stats.commands(),

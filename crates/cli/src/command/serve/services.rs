@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serve::admin::Late;
+use serve::listener::Socket;
 use serve::mqtt::{self, Subscriber};
 use serve::resp::{Server, Service};
 use serve::tls::Tls;
-use serve::{http, listener, resp};
+use serve::{http, listener, nbd, resp};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -131,10 +132,48 @@ impl Points {
     }
 }
 
+/// The listener for NBD clients.
+pub(super) struct Devices {
+    pub(super) endpoint: nbd::Settings,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) service: Late<nbd::Service>,
+}
+
+impl Devices {
+    /// The service of the store, if that is open.
+    fn start(&self, program: &Program) -> Option<Arc<nbd::Service>> {
+        let devices = Arc::new(program.block()?.engine().clone());
+        let service = nbd::Service::new(self.endpoint.clone(), devices);
+        Some(Arc::clone(self.service.get_or_init(|| Arc::new(service))))
+    }
+
+    /// Serves until the program stops.
+    pub(super) async fn run(
+        self,
+        socket: impl Socket,
+        program: Arc<Program>,
+        stopped: Stopped,
+    ) -> io::Result<()> {
+        let mut service = self.start(&program);
+        if service.is_none() {
+            let opening = Arc::clone(&program);
+            if !opened(&socket, &stopped, move || opening.open_block()).await {
+                return Ok(());
+            }
+            service = self.start(&program);
+        }
+        drop(program);
+        if let Some(service) = service {
+            nbd::Server::new(service, self.tls).run(socket, stopping(stopped)).await;
+        }
+        Ok(())
+    }
+}
+
 /// Tries again and again to `open` a store, and refuses its clients meanwhile. Says whether it is open: otherwise the
 /// program stopped before.
 async fn opened(
-    socket: &TcpListener,
+    socket: &impl Socket,
     stopped: &Stopped,
     open: impl Fn() -> bool + Clone + Send + 'static,
 ) -> bool {

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
 use serve::figures::Copies;
 
-use super::view::{Row, Sort, View, Waiting};
+use super::view::{BlockRates, Row, Sort, View, Waiting};
 
 /// A view, and its status line.
 pub(super) struct Screen {
@@ -92,9 +92,22 @@ impl Screen {
             store = format!("{commands} commands a second  {clients} clients  {store}");
         }
         let mut lines = vec![Line::from(first), Line::raw(volumes), Line::raw(store)];
+        lines.extend(view.block.as_ref().map(block));
         lines.extend(view.copies.as_ref().and_then(copies));
         lines
     }
+}
+
+fn block(of: &BlockRates) -> Line<'static> {
+    let rate = |bytes: Option<f64>| bytes.map_or("-".into(), |b| Bytes(b as u64).to_string());
+    Line::raw(format!(
+        "block: {} devices  reads {} a second ({})  writes {} ({})",
+        of.devices,
+        count(of.reads),
+        rate(of.read_bytes),
+        count(of.writes),
+        rate(of.written_bytes)
+    ))
 }
 
 /// The state of copies, while there is any work.
@@ -295,6 +308,19 @@ mod tests {
             "q quit  p pause  s sort: name  S reverse                                        "
         "#]],
         );
+    }
+
+    #[test]
+    fn block_devices_have_a_line() {
+        let mut screen = screen(None);
+        let rates = |ops, bytes| (Some(ops), Some(bytes));
+        let ((reads, read_bytes), (writes, written_bytes)) =
+            (rates(1500.0, 6_291_456.0), rates(800.0, 3_276_800.0));
+        let block = BlockRates { devices: 12, reads, writes, read_bytes, written_bytes };
+        screen.view.block = Some(block);
+        let shown = drawn(screen, 80, 24).backend().to_string();
+        let line = "block: 12 devices  reads 1500 a second (6 MiB)  writes 800 (3.1 MiB)";
+        assert!(shown.contains(line), "{shown}");
     }
 
     #[test]

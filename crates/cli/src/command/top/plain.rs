@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use serve::figures::Copies;
 
-use super::view::{Row, View};
+use super::view::{BlockRates, Row, View};
 
 /// The whole view.
 pub(super) fn lines(view: &View) -> String {
@@ -16,6 +16,7 @@ pub(super) fn lines(view: &View) -> String {
         .map(|at| table.iter().map(|cells| cells[at].len()).max().unwrap_or(0))
         .collect();
     let mut text = summary(view);
+    text.extend(view.block.as_ref().map(block));
     for cells in table {
         let aligned: Vec<_> =
             cells.iter().zip(&widths).map(|(cell, &w)| format!("{cell:<w$}")).collect();
@@ -41,6 +42,17 @@ fn summary(view: &View) -> String {
         copies(|copies| copies.planned),
         copies(|copies| copies.short_objects),
         copies(|copies| copies.unreadable_objects),
+    )
+}
+
+fn block(of: &BlockRates) -> String {
+    format!(
+        "# block_devices {} reads_per_s {} read_bytes_per_s {} writes_per_s {} written_bytes_per_s {}\n",
+        of.devices,
+        or_dash(of.reads, 0),
+        or_dash(of.read_bytes, 0),
+        or_dash(of.writes, 0),
+        or_dash(of.written_bytes, 0),
     )
 }
 
@@ -120,6 +132,15 @@ mod tests {
         "#]].assert_eq(&text);
         let counts: Vec<_> = text.lines().skip(1).map(|l| l.split_whitespace().count()).collect();
         assert!(counts.iter().all(|&count| count == counts[0]), "{counts:?}");
+    }
+
+    #[test]
+    fn block_devices_have_a_line_of_their_own() {
+        let rates = BlockRates { devices: 2, reads: Some(50.4), ..BlockRates::default() };
+        let text = lines(&View { block: Some(rates), ..View::default() });
+        let line = text.lines().nth(1).expect("a second line");
+        expect!["# block_devices 2 reads_per_s 50 read_bytes_per_s - writes_per_s - written_bytes_per_s -"]
+            .assert_eq(line);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use policy::estimate::Finding;
 use serve::admin::Snapshot;
 use serve::admin::snapshot::{Class, Volume};
-use serve::figures::Copies;
+use serve::figures::{Block, Copies};
 
 /// The contents of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,8 +23,22 @@ pub(super) struct View {
     pub(super) memory: (u64, u64),
     /// Copies of tables under way, and the shortfall of the replication target; `None` if the pool makes no copies.
     pub(super) copies: Option<Copies>,
+    /// What the block devices do; `None` if there is no store of them.
+    pub(super) block: Option<BlockRates>,
     /// A row for each volume.
     pub(super) rows: Vec<Row>,
+}
+
+/// All block devices together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct BlockRates {
+    pub(super) devices: u64,
+    /// Reads and writes a second.
+    pub(super) reads: Option<f64>,
+    pub(super) writes: Option<f64>,
+    /// Their bytes a second.
+    pub(super) read_bytes: Option<f64>,
+    pub(super) written_bytes: Option<f64>,
 }
 
 /// One volume.
@@ -121,6 +135,14 @@ impl View {
             let before = before.and_then(|before| before.volumes.iter().find(named));
             Row::between(before, volume, seconds)
         });
+        let block_per_second = |of: fn(&Block) -> u64| per_second(&|at| at.block.as_ref().map(of));
+        let block = now.block.as_ref().map(|block| BlockRates {
+            devices: block.devices.len() as u64,
+            reads: block_per_second(|of| of.reads),
+            writes: block_per_second(|of| of.writes),
+            read_bytes: block_per_second(|of| of.read_bytes),
+            written_bytes: block_per_second(|of| of.written_bytes),
+        });
         Self {
             uptime_s: now.uptime_s,
             seconds,
@@ -129,6 +151,7 @@ impl View {
             hits: hits(before, now),
             memory: (now.memory_store_bytes, now.memory_store_max_bytes),
             copies: now.copies.clone(),
+            block,
             rows: rows.collect(),
         }
     }
@@ -262,6 +285,7 @@ fn hits(before: Option<&Snapshot>, now: &Snapshot) -> Option<f64> {
 #[cfg(test)]
 pub(super) mod tests {
     use serve::admin::snapshot::Resp;
+    use serve::figures::BlockDevice;
 
     use super::*;
 
@@ -416,6 +440,23 @@ pub(super) mod tests {
             [("kv".into(), 160), ("pool".into(), 7), ("series".into(), 20)].into();
         let stores = View::between(Some(&before), &now).rows.swap_remove(0).stores;
         assert_eq!(stores, [("kv".into(), 0.75), ("series".into(), 0.25)]);
+    }
+
+    #[test]
+    fn block_devices_are_counted_and_their_rates_shown() {
+        let (mut before, mut now) = pictures();
+        let at = |reads, written_bytes| Block {
+            devices: vec![BlockDevice::default(); 2],
+            reads,
+            written_bytes,
+            ..Block::default()
+        };
+        (before.block, now.block) = (Some(at(10, 0)), Some(at(110, 1 << 20)));
+        let block = View::between(Some(&before), &now).block.expect("there is a store");
+        assert_eq!((block.devices, block.reads, block.writes), (2, Some(50.0), Some(0.0)));
+        assert_eq!(block.written_bytes, Some(524_288.0));
+        let first = View::between(None, &now).block.expect("there is a store");
+        assert_eq!((first.devices, first.reads), (2, None));
     }
 
     #[test]

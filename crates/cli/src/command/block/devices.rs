@@ -1,0 +1,250 @@
+//! `plimsoll block create | list | resize | delete`: the devices of a running server, through its admin listener.
+
+use anyhow::{Context, bail};
+use comfy_table::{CellAlignment, Table, presets};
+use policy::units::Bytes;
+use serve::admin::block::{Device, List, New, Resize};
+
+use crate::command::admin::{Endpoint, Where};
+use crate::settings;
+
+/// Creates a block device, which reads as zeros
+///
+/// Clients can open it at once: its name is that of the export. It takes room on the pool only for what is written.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll block create vm1 100GiB
+  plimsoll block create vm1 100GiB -c plimsoll.toml")]
+pub(crate) struct CreateArgs {
+    /// The name of the device
+    name: String,
+
+    /// Its size with a unit, such as 100GiB: a multiple of 4KiB
+    #[arg(value_parser = size)]
+    size: u64,
+
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Lists the block devices: their sizes, and the room they take at most
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll block list
+  plimsoll block list -c plimsoll.toml --json")]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    at: Where,
+
+    /// Print JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Changes the size of a block device
+///
+/// Clients that have it open see the new size when they connect again. A file system on it grows by its own command,
+/// such as resize2fs or xfs_growfs.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll block resize vm1 200GiB
+  plimsoll block resize vm1 50GiB --shrink    # after resize2fs /dev/nbd0 50G, unmounted")]
+pub(crate) struct ResizeArgs {
+    /// The name of the device
+    name: String,
+
+    /// Its new size with a unit, such as 200GiB: a multiple of 4KiB
+    #[arg(value_parser = size)]
+    size: u64,
+
+    #[command(flatten)]
+    at: Where,
+
+    /// Let it become smaller: the bytes behind the new end are gone for good
+    #[arg(long)]
+    shrink: bool,
+}
+
+/// Deletes a block device with all of its bytes
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll block delete vm1 --yes")]
+pub(crate) struct DeleteArgs {
+    /// The name of the device
+    name: String,
+
+    #[command(flatten)]
+    at: Where,
+
+    /// Do it: the bytes cannot be brought back
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(super) fn create(args: &CreateArgs) -> anyhow::Result<()> {
+    let new = New { name: part(&args.name)?.to_owned(), size_bytes: args.size };
+    let device: Device = served(&args.at)?.post("/block", Some(&new))?;
+    println!("block device {}: created, {}", device.name, Bytes(device.size_bytes));
+    Ok(())
+}
+
+pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let list: List = served(&args.at)?.get("/block")?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&list)?);
+    } else {
+        print!("{}", table(&list));
+    }
+    Ok(())
+}
+
+pub(super) fn resize(args: &ResizeArgs) -> anyhow::Result<()> {
+    let path = format!("/block/{}/size", part(&args.name)?);
+    let to = Resize { size_bytes: args.size, shrink: args.shrink };
+    let device: Device = served(&args.at)?.post(&path, Some(&to))?;
+    println!("block device {}: {} from now on", device.name, Bytes(device.size_bytes));
+    Ok(())
+}
+
+pub(super) fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
+    let name = part(&args.name)?;
+    let endpoint = served(&args.at)?;
+    if !args.yes {
+        let list: List = endpoint.get("/block")?;
+        let found = list.devices.iter().find(|device| device.name == name);
+        let size =
+            found.map_or_else(String::new, |device| format!(" of {}", Bytes(device.size_bytes)));
+        bail!(
+            "block device {name}: its bytes{size} cannot be brought back: add --yes to delete it"
+        );
+    }
+    let device: Device = endpoint.delete(&format!("/block/{name}"))?;
+    println!("block device {name}: deleted, with its {}", Bytes(device.size_bytes));
+    Ok(())
+}
+
+/// The admin listener, which has to answer.
+fn served(at: &Where) -> anyhow::Result<Endpoint> {
+    let endpoint = at.endpoint()?;
+    let file = at.file.as_ref().map_or("plimsoll.toml".into(), |file| file.display().to_string());
+    endpoint.get::<serde_json::Value>("/block").or_else(|error| {
+        // A server that answers says itself what is wrong.
+        match error.downcast_ref::<std::io::Error>() {
+            Some(_) => Err(error.context(format!(
+                "block devices are changed in a running server: start one with `plimsoll serve -c {file}`"
+            ))),
+            None => Err(error),
+        }
+    })?;
+    Ok(endpoint)
+}
+
+fn size(text: &str) -> anyhow::Result<u64> {
+    let bytes = settings::size(text).filter(|&bytes| bytes > 0);
+    bytes.context("give a size with its unit, such as 100GiB")
+}
+
+/// A name as a part of a URL's path: names of devices need no encoding.
+fn part(name: &str) -> anyhow::Result<&str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
+        bail!(
+            "block device {name:?}: names have letters, digits, -, _ and . only, and do not begin with a dot"
+        );
+    }
+    Ok(name)
+}
+
+fn table(list: &List) -> String {
+    let mut text = format!("pool {}\n", list.pool);
+    if list.devices.is_empty() {
+        text.push_str("no block devices; `plimsoll block create NAME SIZE` makes one\n");
+        return text;
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["device", "size", "room"]);
+    for device in &list.devices {
+        table.add_row([
+            device.name.clone(),
+            Bytes(device.size_bytes).to_string(),
+            Bytes(device.room_bytes).to_string(),
+        ]);
+    }
+    for at in 1..3 {
+        if let Some(column) = table.column_mut(at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    text.extend(table.lines().map(|line| format!("{}\n", line.trim())));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use expect_test::expect;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: crate::command::block::Command,
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_anybody_is_asked() {
+        for (line, word) in [
+            ("create vm", "<SIZE>"),
+            ("create vm 100", "with its unit"),
+            ("create vm 0B", "with its unit"),
+            ("resize vm", "<SIZE>"),
+            ("delete", "<NAME>"),
+            ("list -c x --admin y", "cannot be used with"),
+        ] {
+            let words = std::iter::once("block").chain(line.split_whitespace());
+            let error = Line::try_parse_from(words).err();
+            let error = error.unwrap_or_else(|| panic!("{line} is taken")).to_string();
+            assert!(error.contains(word), "{line}: {error}");
+        }
+        for wrong in ["", "..", "a/b", "a b", ".a"] {
+            assert!(part(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(part("vm-1_a.img").expect("a name"), "vm-1_a.img");
+    }
+
+    #[test]
+    fn a_list_shows_sizes_and_room() {
+        let device = |name: &str, room_bytes| Device {
+            name: name.into(),
+            size_bytes: 100 << 30,
+            room_bytes,
+        };
+        let devices = vec![device("vm1", 192 << 20), device("vm2", 0)];
+        let mut list = List { pool: "main".into(), devices };
+        expect![[r#"
+            pool main
+            device     size     room
+            vm1     100 GiB  192 MiB
+            vm2     100 GiB      0 B
+        "#]]
+        .assert_eq(&table(&list));
+        list.devices.clear();
+        expect![[r#"
+            pool main
+            no block devices; `plimsoll block create NAME SIZE` makes one
+        "#]]
+        .assert_eq(&table(&list));
+    }
+
+    #[test]
+    fn where_no_server_answers_the_error_says_how_to_start_one() {
+        let place = tempfile::tempdir().expect("room for a directory");
+        let admin = Some(format!("unix:{}", place.path().join("admin").display()));
+        let at = Where { file: None, admin };
+        let error = served(&at).expect_err("nothing listens there");
+        let told = crate::command::chain(&error);
+        assert!(told.contains("plimsoll serve -c plimsoll.toml"), "{told}");
+    }
+}
