@@ -6,6 +6,7 @@
 //! one seed after the other, and reports a failing seed with the command that replays it with a log of
 //! every event.
 
+pub mod block;
 mod device;
 mod exec;
 pub mod gate;
@@ -13,6 +14,7 @@ pub mod interleave;
 mod log;
 pub mod merge;
 pub mod outages;
+mod rows;
 pub mod sched;
 mod search;
 pub mod spread;
@@ -34,7 +36,8 @@ pub struct Program {
 }
 
 /// Every program.
-pub const PROGRAMS: [&Program; 7] = [
+pub const PROGRAMS: [&Program; 8] = [
+    &block::PROGRAM,
     &gate::PROGRAM,
     &interleave::PROGRAM,
     &merge::PROGRAM,

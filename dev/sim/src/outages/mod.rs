@@ -31,7 +31,6 @@ mod weather;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,10 +42,7 @@ use pool::spread::{Opening, Problem};
 use pool::{PoolId, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::layer::crash::{Crash, Power};
-use volume::layer::deadline::Deadline;
-use volume::layer::fault::{Fault, FaultPlan};
-use volume::layer::simulate::Simulate;
+use volume::layer::crash::Crash;
 use volume::mem::{Image, Mem};
 use volume::{Name, Volume};
 
@@ -54,6 +50,7 @@ use self::client::{Client, Sure};
 use self::rot::Rot;
 use self::tree::Tree;
 use crate::device::any_contract;
+use crate::rows::{Rows, label};
 use crate::{Program, Sim};
 
 /// See the [module](self).
@@ -62,9 +59,6 @@ pub const PROGRAM: Program = Program {
     about: "A pool whose volumes fail together and come back in any order: nothing lost, nothing old",
     run,
 };
-
-/// How long a call may take: longer than the slowest that does not hang.
-const TIMEOUTS: Range<u64> = 2..100;
 
 const COPY: Io = Io::new(Origin::Copy, Step::Data);
 
@@ -176,7 +170,7 @@ fn live(
     let may_start_early = !promised && !must_heal && weather == Weather::Storm;
     let early = may_start_early && random.random_bool(0.3);
     if early {
-        machine.spawn_storm(sim);
+        machine.rows.spawn_storm(sim);
     }
     let all = away.is_empty() && !early;
     let rots = match weather {
@@ -188,7 +182,8 @@ fn live(
     sim.spawn("opener", {
         let (sim, clients, opened) = (sim.clone(), world.clients.clone(), Rc::clone(&opened));
         let opening = opening(world.copies, random);
-        let (power, lost, machine) = (machine.power.clone(), Rc::clone(&lost), machine.clone());
+        let (power, lost, machine) =
+            (machine.rows.power.clone(), Rc::clone(&lost), machine.clone());
         async move {
             let opening = async { Spread::open(machine.members(&sim).await?, opening).await };
             let pool = match opening.await {
@@ -229,7 +224,7 @@ fn live(
             match weather {
                 Weather::Calm | Weather::Rot => {}
                 Weather::Storm if early => {}
-                Weather::Storm => machine.spawn_storm(&sim),
+                Weather::Storm => machine.rows.spawn_storm(&sim),
                 Weather::Together => {
                     let strike = machine.clone().strike(sim.clone(), pool.clone(), clients, lost);
                     sim.spawn("weather", strike);
@@ -288,7 +283,7 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
         machine.close_below(sim);
     }
     let death = if random.random_bool(0.5) { Death::Power } else { Death::Process };
-    machine.power.cut();
+    machine.rows.power.cut();
     machine.images(&mut world.images, death, random);
     let members = world.tree.members();
     let gone = random.random_range(0..members);
@@ -397,50 +392,23 @@ struct Machine {
     below: Rc<RefCell<BTreeMap<u32, Spread>>>,
     /// Draws the placement in them.
     seed: u64,
-    power: Power,
-    plan: FaultPlan,
-    crashes: Vec<Crash>,
-    faults: Vec<Arc<Fault<Crash>>>,
-    volumes: Vec<Arc<dyn Volume>>,
-    /// Volumes that failed: any part of their unsynced bytes may be lost.
-    failed: Rc<RefCell<Vec<bool>>>,
+    rows: Rows,
     away: Vec<u32>,
     rot: Rc<Rot>,
 }
 
 impl Machine {
     fn boot(sim: &Sim, world: &World, away: &[u32], random: &mut Xoshiro256PlusPlus) -> Self {
-        let images = &world.images;
-        let (power, plan) = (Power::new(), FaultPlan::new(random.random()));
-        let crashes: Vec<_> = (0..)
-            .zip(images)
-            .map(|(i, image)| Crash::new(Mem::from_image(&label(i), image.clone()), &power))
-            .collect();
-        let clock = sim.clock();
-        let fault = |(i, crash): (u32, &Crash)| {
-            Arc::new(Fault::new(crash.clone(), &label(i), &plan, clock))
-        };
-        let faults: Vec<_> = (0..).zip(&crashes).map(fault).collect();
-        let volumes = (0..).zip(&faults).map(|(i, fault)| {
-            let timeout = Duration::from_millis(random.random_range(TIMEOUTS));
-            let limited = Deadline::new(Arc::clone(fault), &label(i), timeout, clock.clone());
-            let contract = any_contract(random, 500..8_000, 10..200, 16 * KIB);
-            let device = Simulate::new(limited, &contract, clock.clone(), random.random());
-            Arc::new(device) as Arc<dyn Volume>
-        });
-        let volumes = volumes.collect();
-        let failed = Rc::new(RefCell::new(vec![false; images.len()]));
+        let leaf = |crash: &Crash| Arc::new(crash.clone()) as Arc<dyn Volume>;
+        let contract =
+            |random: &mut Xoshiro256PlusPlus| any_contract(random, 500..8_000, 10..200, 16 * KIB);
+        let rows = Rows::boot(sim, &world.images, random, leaf, contract);
         let seed = if world.tree.is_flat() { 0 } else { random.random() };
         Self {
             tree: world.tree.clone(),
             below: Rc::default(),
             seed,
-            power,
-            plan,
-            crashes,
-            faults,
-            volumes,
-            failed,
+            rows,
             away: away.to_vec(),
             rot: Rc::clone(&world.rot),
         }
@@ -482,15 +450,15 @@ impl Machine {
             self.close_below(sim);
         }
         clients.iter().for_each(|client| client.stop());
-        self.power.cut();
+        self.rows.power.cut();
         sim.note("machine", format_args!("! death of the {death:?}"));
         death
     }
 
     /// The images that the next life begins with.
     fn images(&self, images: &mut [Image], death: Death, random: &mut Xoshiro256PlusPlus) {
-        let failed = self.failed.borrow();
-        for (i, (crash, image)) in self.crashes.iter().zip(images).enumerate() {
+        let failed = self.rows.failed.borrow();
+        for (i, (crash, image)) in self.rows.crashes.iter().zip(images).enumerate() {
             if self.away.contains(&(i as u32)) {
                 continue;
             }
@@ -502,10 +470,6 @@ impl Machine {
             };
         }
     }
-}
-
-fn label(number: u32) -> String {
-    format!("s{number}")
 }
 
 #[cfg(test)]

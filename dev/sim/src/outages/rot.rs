@@ -22,9 +22,9 @@ use rand::RngExt;
 use volume::task::block_on;
 use volume::{IoBufMut, Name, Volume};
 
-use super::tree::leaf;
 use super::{COPY, Machine, Weather};
 use crate::Sim;
+use crate::rows::leaf;
 
 /// The rotten copies of all objects, over all lives of the pool.
 #[derive(Default)]
@@ -112,7 +112,7 @@ impl Rot {
         let Some((device, leaf)) = machine.place(volume, &leaf(object, placed)) else {
             return false;
         };
-        let crash = &machine.crashes[device];
+        let crash = &machine.rows.crashes[device];
         let Some(good) = crash.damage(&leaf, offset, |byte| byte ^ flip) else {
             return false;
         };
@@ -148,7 +148,7 @@ impl Rot {
             machine.place(volume, &leaf(object, placed))
         });
         let Some((device, leaf)) = found else { return false };
-        let crash = &machine.crashes[device];
+        let crash = &machine.rows.crashes[device];
         let read = block_on(async {
             let copy = crash.open(&leaf).await?;
             copy.read_at(spot.offset, IoBufMut::zeroed(1), COPY).await
@@ -173,7 +173,7 @@ impl Rot {
                 machine.places().iter().filter(|(name, _)| name.as_str().starts_with(&begins))
             {
                 let mend = |byte| if byte == spot.bad { spot.good } else { byte };
-                machine.crashes[*device].damage(leaf, spot.offset, mend);
+                machine.rows.crashes[*device].damage(leaf, spot.offset, mend);
             }
             false
         });

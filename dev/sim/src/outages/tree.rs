@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use policy::placement::{Layout, LeastOverlap, RoundRobin, VolumeId};
 use pool::spread::{ObjectStat, Opening};
-use pool::{Kind, Member, Placed, PoolId, Spread};
+use pool::{Member, PoolId, Spread};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::layer::crash::Crash;
@@ -15,8 +15,9 @@ use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Name, Result, Volume};
 
-use super::{Machine, label};
+use super::Machine;
 use crate::Sim;
+use crate::rows::{label, leaf};
 
 /// One seed of this many has pools as members.
 const TREES_ONE_IN: u32 = 5;
@@ -98,7 +99,7 @@ impl Machine {
             let here = volumes.iter().filter(|volume| !self.away.contains(volume));
             let mut here: Vec<_> = here
                 .map(|&i| {
-                    let volume = self.volumes[i as usize].clone();
+                    let volume = self.rows.volumes[i as usize].clone();
                     Member { label: label(i), volume }
                 })
                 .collect();
@@ -122,8 +123,8 @@ impl Machine {
     }
 
     fn fails(&self, volumes: &[u32]) -> bool {
-        let failed = self.failed.borrow();
-        self.power.is_off() || volumes.iter().any(|&volume| failed[volume as usize])
+        let failed = self.rows.failed.borrow();
+        self.rows.power.is_off() || volumes.iter().any(|&volume| failed[volume as usize])
     }
 
     /// Where a leaf object of the pool is, below its member.
@@ -145,7 +146,7 @@ impl Machine {
         for (at, volumes) in (0..).zip(&self.tree.0) {
             if let [volume] = volumes[..] {
                 let volume = volume as usize;
-                let leaves = block_on(self.crashes[volume].list()).expect("the power is on");
+                let leaves = block_on(self.rows.crashes[volume].list()).expect("the power is on");
                 all.extend(leaves.into_iter().map(|leaf| (leaf.name.clone(), (volume, leaf.name))));
                 continue;
             }
@@ -163,7 +164,7 @@ impl Machine {
             return Some(pool.objects());
         }
         let after_death = |&i: &u32| {
-            let crash: &Crash = &self.crashes[i as usize];
+            let crash: &Crash = &self.rows.crashes[i as usize];
             Member::new(label(i), crash.after_process_death())
         };
         let opened = Spread::open(volumes.iter().map(after_death).collect(), opening(member, 0));
@@ -185,20 +186,4 @@ fn place_below(volumes: &[u32], object: &ObjectStat) -> Option<Place> {
     let placed = object.copies.first()?;
     let Layout::Whole { volume } = placed.layout else { return None };
     Some((volumes[usize::from(volume.0)] as usize, leaf(object, placed)))
-}
-
-/// The name of a copy on its volume, see `docs/format`.
-pub(super) fn leaf(object: &ObjectStat, placed: &Placed) -> Name {
-    let (id, number) = (object.id, placed.number);
-    let end = match object.kind {
-        Kind::Table => "tab",
-        Kind::Data => "dat",
-        Kind::Log => "log",
-        Kind::InPlace => "inp",
-    };
-    let name = match number {
-        0 => format!("o{id}.{end}"),
-        _ => format!("o{id}-{number:016x}.{end}"),
-    };
-    Name::new(&name).expect("letters, digits, dots and dashes make a valid name")
 }

@@ -1,0 +1,394 @@
+//! Block devices on a pool whose volumes fail, hang and come back in any order, while the process and the machine crash
+//! too, or the store is closed. Bits also rot.
+//!
+//! ```text
+//!   clients of each device · an operator · cleaning · repairs · the weather
+//!      │
+//!   Store ── Spread ── Simulate ── Deadline ── Fault ── Narrow ── Crash     one row for each volume
+//! ```
+//!
+//! Invariants, for each sector of 512 bytes:
+//!
+//! - its history is linearizable: a read returns the last acknowledged change or one under way, and what was read once
+//!   does not go back, also while volumes fail and come back. A change that failed or was given up took effect before it
+//!   ended, or never does;
+//! - what was acknowledged or read survives the death of the process, and what was durable or flushed that of the machine.
+//!   What was read once after a crash stays;
+//! - where a copy of a block rots, a reader gets the right bytes, or `Corrupt` if there is no other copy;
+//! - a hole that [`BlockDevice::extents`](engine::block::BlockDevice::extents) names is zeros;
+//! - while no volume fails or is away, no call fails;
+//! - the devices are those that were made and not deleted, of the size that was acknowledged last;
+//! - after a close nothing is in doubt at the next opening.
+
+mod client;
+mod disk;
+mod history;
+mod narrow;
+mod rot;
+mod world;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::block::BlockDevices;
+use engine::block::store::{Options, Store};
+use policy::contract::Contract;
+use policy::placement::{LeastOverlap, RoundRobin};
+use policy::purpose::{Io, Origin, Step};
+use policy::units::KIB;
+use pool::spread::Opening;
+use pool::{Member, PoolId, Spread};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::Volume;
+use volume::layer::crash::Crash;
+use volume::mem::{Image, Mem};
+
+use self::client::{Client, operate};
+use self::disk::{Disk, islands};
+use self::history::Keeps;
+use self::narrow::Narrow;
+use self::world::{Weather, World};
+use crate::device::any_contract;
+use crate::rows::{Rows, label};
+use crate::{Program, Sim};
+
+/// See the [module](self).
+pub const PROGRAM: Program = Program {
+    name: "block",
+    about: "Block devices on volumes that fail and come back, with crashes and rot: nothing lost, nothing old",
+    run,
+};
+
+const COPY: Io = Io::new(Origin::Copy, Step::Data);
+
+/// What the lives of the store have in common.
+struct Lives {
+    world: Rc<World>,
+    copies: usize,
+    images: Vec<Image>,
+    /// The last life ended with a close that left nothing in doubt.
+    was_closed: bool,
+}
+
+/// The parts of a running store.
+#[derive(Clone)]
+struct Running {
+    pool: Spread,
+    store: Store,
+}
+
+fn run(sim: &Sim) -> String {
+    let mut random = sim.random("set-up");
+    let volumes = random.random_range(1..=4);
+    let copies = random.random_range(1..=3.min(volumes));
+    let options = Options {
+        durable: random.random_bool(0.2),
+        checksum_bytes: if random.random_bool(0.5) { 0 } else { 1 << 20 },
+        clean_after: Duration::from_micros(random.random_range(0..50_000)),
+        dirty_regions_max: random.random_range(1..8),
+        ..Options::default()
+    };
+    let images = (0..volumes).map(|i| Mem::new(&label(i as u32)).image()).collect();
+    let world = Rc::new(World::new(sim, options));
+    let mut lives = Lives { world, copies, images, was_closed: false };
+    let mut told = Vec::new();
+    for life in 0..random.random_range(2..=5) {
+        let weather = match random.random_range(0..10) {
+            _ if life == 0 || !lives.world.rot.is_empty() => Weather::Calm,
+            0..2 => Weather::Calm,
+            2..5 => Weather::Rot,
+            _ => Weather::Storm,
+        };
+        let lacks = weather == Weather::Storm && volumes > 1 && random.random_bool(0.3);
+        let away = lacks.then(|| random.random_range(0..volumes as u32));
+        sim.note("machine", format_args!("! life {life}, {weather:?}, away {away:?}"));
+        told.push(format!("{weather:?}"));
+        live(sim, &mut lives, &mut random, weather, away);
+    }
+    sim.note("machine", format_args!("! everything is back"));
+    calm_end(sim, &mut lives, &mut random);
+    let world = &lives.world;
+    let (devices, refused) = (world.disks.borrow().len(), world.refused.get());
+    let (calls, weather) = (world.tick(), told.join(", "));
+    format!(
+        "{volumes} volumes, {copies} copies, {devices} devices, {calls} begins and ends, {refused} refused, {weather}"
+    )
+}
+
+fn boot(sim: &Sim, lives: &Lives, random: &mut Xoshiro256PlusPlus) -> Rows {
+    let shows_holes = random.random();
+    let leaf =
+        move |crash: &Crash| Arc::new(Narrow::new(crash.clone(), shows_holes)) as Arc<dyn Volume>;
+    // A region is read in sixteen pieces, to align it.
+    let contract = |random: &mut Xoshiro256PlusPlus| -> Contract {
+        any_contract(random, 2_000..20_000, 100..2_000, 256 * KIB)
+    };
+    Rows::boot(sim, &lives.images, random, leaf, contract)
+}
+
+fn opening(copies: usize, random: &mut Xoshiro256PlusPlus) -> Opening {
+    let opening = match random.random_bool(0.5) {
+        true => Opening::new(RoundRobin::default()),
+        false => Opening::new(LeastOverlap::new(random.random())),
+    };
+    opening.create_if_missing(PoolId(1)).copies(copies).allow_away()
+}
+
+fn members(rows: &Rows, away: Option<u32>) -> Vec<Member> {
+    let here = (0..).zip(&rows.volumes).filter(|&(i, _)| Some(i) != away);
+    here.map(|(i, volume)| Member { label: label(i), volume: Arc::clone(volume) }).collect()
+}
+
+/// One life of the store, without the volume `away`.
+fn live(
+    sim: &Sim,
+    lives: &mut Lives,
+    random: &mut Xoshiro256PlusPlus,
+    weather: Weather,
+    away: Option<u32>,
+) {
+    let world = Rc::clone(&lives.world);
+    world.weather.set(weather);
+    world.lacks_volumes.set(away.is_some());
+    world.finishes.set(false);
+    world.rot.begin_life();
+    let rows = boot(sim, lives, random);
+    let early = weather == Weather::Storm && random.random_bool(0.2);
+    if early {
+        rows.spawn_storm(sim);
+    }
+    let running = Rc::new(RefCell::new(None));
+    sim.spawn("opener", {
+        let (sim, world, rows) = (sim.clone(), Rc::clone(&world), rows.clone());
+        let (opening, running) = (opening(lives.copies, random), Rc::clone(&running));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(random.random());
+        let was_closed = std::mem::take(&mut lives.was_closed);
+        async move {
+            let opened = async {
+                let pool = Spread::open(members(&rows, away), opening);
+                let pool = pool.await.map_err(|error| error.to_string())?;
+                let volume = Arc::new(pool.clone());
+                let store = Store::open(volume, world.options.clone(), sim.clock().clone());
+                let store = store.await.map_err(|error| error.to_string())?;
+                Ok::<_, String>(Running { pool, store })
+            };
+            let opened = match opened.await {
+                Ok(opened) => opened,
+                Err(error) => {
+                    assert!(world.may_fail() || rows.power.is_off(), "opening: {error}");
+                    sim.note("opener", format_args!("! {error}"));
+                    return;
+                }
+            };
+            *running.borrow_mut() = Some(opened.clone());
+            world.compare(&opened.store);
+            let in_doubt = opened.store.figures().dirty_regions;
+            assert!(!was_closed || in_doubt == 0, "{in_doubt} regions are in doubt after a close");
+            begin(&sim, &world, &rows, &opened, &mut random).await;
+            if weather == Weather::Storm && !early {
+                rows.spawn_storm(&sim);
+            }
+        }
+    });
+    end(sim, lives, &rows, &running, random, away);
+}
+
+/// Makes a device if there is none, and begins all tasks.
+async fn begin(
+    sim: &Sim,
+    world: &Rc<World>,
+    rows: &Rows,
+    Running { pool, store }: &Running,
+    random: &mut Xoshiro256PlusPlus,
+) {
+    if world.disks.borrow().is_empty() {
+        world.create(store, Disk::any_size(random)).await;
+    }
+    if random.random_bool(0.3) {
+        read_all(world, store, random).await;
+    }
+    let seeded =
+        |random: &mut Xoshiro256PlusPlus| Xoshiro256PlusPlus::seed_from_u64(random.random());
+    for disk in &*world.disks.borrow() {
+        let hot = random.random_range(0..8);
+        for _ in 0..random.random_range(1..=4) {
+            let (world, disk) = (Rc::clone(world), Rc::clone(disk));
+            let name = disk.name.clone();
+            let client = Client { world, disk, random: seeded(random), hot };
+            sim.spawn(&name, client.work(store.clone()));
+        }
+    }
+    if random.random_bool(0.4) {
+        sim.spawn("operator", operate(Rc::clone(world), store.clone(), seeded(random)));
+    }
+    sim.spawn("cleaner", tend(Rc::clone(world), store.clone(), seeded(random)));
+    if world.weather.get() == Weather::Rot {
+        let (world, store, pool) = (Rc::clone(world), store.clone(), pool.clone());
+        sim.spawn("rot", rot::rot(world, store, pool, rows.clone(), seeded(random)));
+    } else if world.rot.is_empty() && random.random_bool(0.7) {
+        sim.spawn("copier", repair(Rc::clone(world), pool.clone(), seeded(random)));
+    }
+}
+
+/// Cleans regions now and then.
+async fn tend(world: Rc<World>, store: Store, mut random: Xoshiro256PlusPlus) {
+    for _ in 0..random.random_range(0..10) {
+        world.sim.clock().sleep(Duration::from_micros(random.random_range(0..30_000))).await;
+        if world.finishes.get() {
+            return;
+        }
+        let tended = store.tend().await;
+        world.sim.note("cleaner", format_args!(". {tended:?}"));
+        let lacks = world.disks.borrow().iter().any(|disk| world.rot.may_lack(&disk.name));
+        assert!(tended.is_ok() || world.may_fail() || lacks, "cleaning: {tended:?}");
+    }
+}
+
+/// Makes missing copies now and then.
+async fn repair(world: Rc<World>, pool: Spread, mut random: Xoshiro256PlusPlus) {
+    for _ in 0..random.random_range(0..5) {
+        world.sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
+        if world.finishes.get() {
+            return;
+        }
+        let repaired = pool.repair(COPY, |_| ()).await.map(|repaired| repaired.made);
+        world.sim.note("copier", format_args!("  repaired {repaired:?}"));
+    }
+}
+
+/// Reads every sector that has a history.
+async fn read_all(world: &Rc<World>, store: &Store, random: &mut Xoshiro256PlusPlus) {
+    let disks = world.disks.borrow().clone();
+    for disk in disks {
+        let Ok(device) = BlockDevices::open(store, &disk.name).await else { continue };
+        let seeded = Xoshiro256PlusPlus::seed_from_u64(random.random());
+        let (world, disk) = (Rc::clone(world), Rc::clone(&disk));
+        let mut client = Client { world, disk, random: seeded, hot: 0 };
+        for island in islands(device.geometry().size) {
+            client.read(&*device, island).await;
+        }
+    }
+}
+
+/// The process runs for a while and ends, in one of three ways.
+fn end(
+    sim: &Sim,
+    lives: &mut Lives,
+    rows: &Rows,
+    running: &RefCell<Option<Running>>,
+    random: &mut Xoshiro256PlusPlus,
+    away: Option<u32>,
+) {
+    let world = Rc::clone(&lives.world);
+    let steps_max = [300, 5_000, 50_000][random.random_range(0..3)];
+    let steps = random.random_range(0..steps_max);
+    for _ in 0..steps {
+        if !sim.step() {
+            break;
+        }
+    }
+    let closes = random.random_bool(0.3);
+    if closes && random.random_bool(0.7) {
+        world.finishes.set(true);
+        sim.run();
+    }
+    sim.end_all_tasks();
+    let mut closed = false;
+    if let Some(Running { pool, store }) = running.take()
+        && closes
+    {
+        let flushed = world.tick();
+        let done = sim.clock().run(store.close());
+        sim.note("machine", format_args!("! closed: {done:?}"));
+        let lacks = world.disks.borrow().iter().any(|disk| world.rot.may_lack(&disk.name));
+        assert!(done.is_ok() || world.may_fail() || lacks, "closing: {done:?}");
+        closed = done.is_ok();
+        if closed {
+            world.disks.borrow().iter().for_each(|disk| disk.flushed(flushed));
+        }
+        if random.random_bool(0.8) {
+            let done = sim.clock().run(pool.close());
+            sim.note("machine", format_args!("! pool closed: {done:?}"));
+        }
+    }
+    lives.was_closed = closed && away.is_none();
+    if !closed || random.random_bool(0.5) {
+        world.rot.mend(rows);
+    }
+    let dies = random.random_bool(0.5);
+    rows.power.cut();
+    sim.note("machine", format_args!("! the {} dies", if dies { "machine" } else { "process" }));
+    for (i, (crash, image)) in (0..).zip(rows.crashes.iter().zip(&mut lives.images)) {
+        if Some(i) != away {
+            *image = match dies {
+                true => crash.survivor(random.random()).image(),
+                false => crash.after_process_death().image(),
+            };
+        }
+    }
+    world.die(if dies { Keeps::Durable } else { Keeps::Acknowledged });
+}
+
+/// Every volume is back: every block is readable, before and after a close.
+fn calm_end(sim: &Sim, lives: &mut Lives, random: &mut Xoshiro256PlusPlus) {
+    let world = Rc::clone(&lives.world);
+    world.weather.set(Weather::Calm);
+    world.lacks_volumes.set(false);
+    for is_last in [false, true] {
+        world.rot.begin_life();
+        let rows = boot(sim, lives, random);
+        let opening = opening(lives.copies, random);
+        sim.clock().run(async {
+            let pool = Spread::open(members(&rows, None), opening).await;
+            let pool = pool.unwrap_or_else(|error| panic!("opening with everything: {error}"));
+            let volume = Arc::new(pool.clone());
+            let store = Store::open(volume, world.options.clone(), sim.clock().clone()).await;
+            let store = store.unwrap_or_else(|error| panic!("opening with everything: {error}"));
+            world.compare(&store);
+            let in_doubt = store.figures().dirty_regions;
+            assert!(!lives.was_closed || in_doubt == 0, "{in_doubt} regions are in doubt");
+            if world.rot.is_empty() && random.random() {
+                let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
+                assert_eq!(repaired.short, [], "copies that cannot be made");
+            }
+            read_all(&world, &store, random).await;
+            let lacks = world.disks.borrow().iter().any(|disk| world.rot.may_lack(&disk.name));
+            let closed = store.close().await;
+            assert!(closed.is_ok() || lacks, "{closed:?}");
+            pool.close().await.expect("nothing fails");
+            lives.was_closed = closed.is_ok();
+        });
+        world.rot.mend(&rows);
+        rows.power.cut();
+        if !is_last {
+            for (crash, image) in rows.crashes.iter().zip(&mut lives.images) {
+                *image = crash.survivor(random.random()).image();
+            }
+            world.die(Keeps::Acknowledged);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{replay, search};
+
+    #[test]
+    fn block_devices_lose_nothing_and_go_back_to_nothing() {
+        let report = search(&PROGRAM, 0..200, 1);
+        assert!(report.failures.is_empty(), "{}", report.failures[0]);
+        assert!(report.distinct > 150, "{} different endings", report.distinct);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_log() {
+        for seed in 0..10 {
+            let (first, second) = (replay(&PROGRAM, seed), replay(&PROGRAM, seed));
+            assert!(first.0 == second.0, "seed {seed}");
+        }
+    }
+}
