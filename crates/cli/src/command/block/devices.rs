@@ -127,13 +127,13 @@ pub(super) fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
 fn served(at: &Where) -> anyhow::Result<Endpoint> {
     let endpoint = at.endpoint()?;
     let file = at.file.as_ref().map_or("plimsoll.toml".into(), |file| file.display().to_string());
-    endpoint.get::<serde_json::Value>("/block").or_else(|error| {
+    endpoint.get::<serde_json::Value>("/block").map_err(|error| {
         // A server that answers says itself what is wrong.
         match error.downcast_ref::<std::io::Error>() {
-            Some(_) => Err(error.context(format!(
+            Some(_) => error.context(format!(
                 "block devices are changed in a running server: start one with `plimsoll serve -c {file}`"
-            ))),
-            None => Err(error),
+            )),
+            None => error,
         }
     })?;
     Ok(endpoint)
