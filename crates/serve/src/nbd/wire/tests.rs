@@ -17,10 +17,10 @@ fn name() -> impl Strategy<Value = String> {
 
 fn info() -> impl Strategy<Value = Info> {
     prop_oneof![
-        (any(), any()).prop_map(|(size, flags)| Info::Export(Export { size, flags })),
+        any::<(u64, u16)>().prop_map(|(size, flags)| Info::Export(Export { size, flags })),
         name().prop_map(Info::Name),
         name().prop_map(Info::Description),
-        (any(), any(), any()).prop_map(|(min, preferred, payload_max)| Info::BlockSize {
+        any::<(u32, u32, u32)>().prop_map(|(min, preferred, payload_max)| Info::BlockSize {
             min,
             preferred,
             payload_max
@@ -35,14 +35,11 @@ fn chunk() -> impl Strategy<Value = Chunk> {
     let error = any::<u32>().prop_map(Errno::from);
     prop_oneof![
         Just(Chunk::None),
-        (any(), any()).prop_map(|(offset, len)| Chunk::Hole { offset, len }),
-        (any(), vec(status, 0..9))
+        any::<(u64, u32)>().prop_map(|(offset, len)| Chunk::Hole { offset, len }),
+        (any::<u32>(), vec(status, 0..9))
             .prop_map(|(context, extents)| Chunk::Status { context, extents }),
-        (error, name(), option::of(any())).prop_map(|(error, message, offset)| Chunk::Error {
-            error,
-            message,
-            offset
-        }),
+        (error, name(), option::of(any::<u64>()))
+            .prop_map(|(error, message, offset)| Chunk::Error { error, message, offset }),
     ]
 }
 
