@@ -928,6 +928,57 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_resp_errors Error replies
             # TYPE plimsoll_resp_errors counter
             plimsoll_resp_errors_total 0
+            # HELP plimsoll_block_devices Block devices
+            # TYPE plimsoll_block_devices gauge
+            plimsoll_block_devices 1
+            # HELP plimsoll_block_reads Reads of block devices
+            # TYPE plimsoll_block_reads counter
+            plimsoll_block_reads_total 5
+            # HELP plimsoll_block_read_bytes Bytes read
+            # TYPE plimsoll_block_read_bytes counter
+            plimsoll_block_read_bytes_total 20480
+            # HELP plimsoll_block_writes Writes, and ranges made zeros
+            # TYPE plimsoll_block_writes counter
+            plimsoll_block_writes_total 3
+            # HELP plimsoll_block_written_bytes Bytes written
+            # TYPE plimsoll_block_written_bytes counter
+            plimsoll_block_written_bytes_total 12288
+            # HELP plimsoll_block_discards Discards
+            # TYPE plimsoll_block_discards counter
+            plimsoll_block_discards_total 0
+            # HELP plimsoll_block_flushes Flushes
+            # TYPE plimsoll_block_flushes counter
+            plimsoll_block_flushes_total 0
+            # HELP plimsoll_block_checksum_fetches Pages of checksums read from volumes
+            # TYPE plimsoll_block_checksum_fetches counter
+            plimsoll_block_checksum_fetches_total 0
+            # HELP plimsoll_block_checksum_writes Pages of checksums written
+            # TYPE plimsoll_block_checksum_writes counter
+            plimsoll_block_checksum_writes_total 0
+            # HELP plimsoll_block_checksum_bytes Memory of the checksums
+            # TYPE plimsoll_block_checksum_bytes gauge
+            plimsoll_block_checksum_bytes 0
+            # HELP plimsoll_block_region_marks Writes of marks of regions
+            # TYPE plimsoll_block_region_marks counter
+            plimsoll_block_region_marks_total 0
+            # HELP plimsoll_block_dirty_regions Regions that a crash would leave in doubt
+            # TYPE plimsoll_block_dirty_regions gauge
+            plimsoll_block_dirty_regions 0
+            # HELP plimsoll_block_unverified_reads Blocks read that have no checksum yet
+            # TYPE plimsoll_block_unverified_reads counter
+            plimsoll_block_unverified_reads_total 0
+            # HELP plimsoll_block_repaired Damaged blocks that another copy had
+            # TYPE plimsoll_block_repaired counter
+            plimsoll_block_repaired_total 0
+            # HELP plimsoll_block_damaged Reads of damaged blocks that no copy had
+            # TYPE plimsoll_block_damaged counter
+            plimsoll_block_damaged_total 0
+            # HELP plimsoll_block_device_size_bytes Size of the device
+            # TYPE plimsoll_block_device_size_bytes gauge
+            plimsoll_block_device_size_bytes{device="vm"} 4096
+            # HELP plimsoll_block_device_room_bytes Room that the device takes at most
+            # TYPE plimsoll_block_device_room_bytes gauge
+            plimsoll_block_device_room_bytes{device="vm"} 67108864
             # HELP plimsoll_sample_age_seconds Time since these figures were read, in whole seconds
             # TYPE plimsoll_sample_age_seconds gauge
             plimsoll_sample_age_seconds 0
