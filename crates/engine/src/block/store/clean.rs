@@ -63,8 +63,7 @@ impl Device {
 
     async fn clean_extent(&self, regions: &[u64]) -> Result<()> {
         let Some(&first) = regions.first() else { return Ok(()) };
-        let extent = self.extents.get(first / REGIONS).map_err(|e| self.failed(e))?;
-        let Some(extent) = extent else {
+        let Some(extent) = self.extent(first / REGIONS).await? else {
             for &number in regions {
                 self.regions.settled(number);
                 if let Some(epoch) = self.regions.idle(number) {

@@ -154,7 +154,7 @@ impl Device {
     ) -> Result<IoBufMut> {
         let len = into.len();
         loop {
-            let Some(extent) = self.extents.get(number).map_err(|e| self.failed(e))? else {
+            let Some(extent) = self.extent(number).await? else {
                 into.fill(0);
                 return Ok(into);
             };
@@ -299,7 +299,7 @@ impl Device {
         }
         let blocks = outward(&range);
         loop {
-            let extent = self.extents.get_or_create(number).await.map_err(|e| self.failed(e))?;
+            let extent = self.extent_or_new(number).await?;
             let _alone = extent.changes.claim(blocks.clone()).await;
             if !extent.is_gone() {
                 return self.write_claimed(&extent, &range, data, durable).await;
@@ -445,12 +445,10 @@ impl Device {
         }
         loop {
             let extent = match room {
-                Zeros::Keep => Some(self.extents.get_or_create(number).await),
-                Zeros::Free => self.extents.get(number).transpose(),
+                Zeros::Keep => Some(self.extent_or_new(number).await?),
+                Zeros::Free => self.extent(number).await?,
             };
-            let Some(extent) = extent.transpose().map_err(|e| self.failed(e))? else {
-                return Ok(());
-            };
+            let Some(extent) = extent else { return Ok(()) };
             let _alone = extent.changes.claim(range.clone()).await;
             if !extent.is_gone() {
                 return self.zero_claimed(&extent, &range, room).await;
@@ -493,6 +491,33 @@ impl Device {
             at += len;
         }
         Ok(())
+    }
+
+    /// An extent, if it exists.
+    pub(super) async fn extent(&self, number: u64) -> Result<Option<Arc<Extent>>> {
+        loop {
+            match self.extents.get(number).map_err(|e| self.failed(e))? {
+                Some(extent) if extent.is_gone() => self.finish_removal(number).await?,
+                extent => return Ok(extent),
+            }
+        }
+    }
+
+    /// An extent, which is made if it does not exist.
+    async fn extent_or_new(&self, number: u64) -> Result<Arc<Extent>> {
+        loop {
+            let extent = self.extents.get_or_create(number).await.map_err(|e| self.failed(e))?;
+            if !extent.is_gone() {
+                return Ok(extent);
+            }
+            self.finish_removal(number).await?;
+        }
+    }
+
+    /// Waits for the removal of an extent, and ends one that was given up half-way.
+    async fn finish_removal(&self, number: u64) -> Result<()> {
+        let forget = |incarnation| self.shared.pages.forget(incarnation);
+        self.extents.finish_removal(number, forget).await.map_err(|e| self.failed(e))
     }
 
     /// Removes an extent: its bytes are zeros, and its room is free.
@@ -548,7 +573,7 @@ impl Device {
             let base = number * EXTENT;
             parts::push(&mut found, end..base + inside.start, true);
             end = base + inside.end;
-            let Some(extent) = self.extents.get(number).map_err(|e| self.failed(e))? else {
+            let Some(extent) = self.extent(number).await? else {
                 parts::push(&mut found, base + inside.start..end, true);
                 continue;
             };
@@ -574,7 +599,7 @@ impl Device {
         let most = self.shared.options.checksum_bytes / 4 * (BLOCK / 4);
         let range = range.start..range.end.min(range.start.saturating_add(most));
         for Piece { extent, range, .. } in self.pieces_to_zero(&range, Zeros::Free) {
-            if let Some(extent) = self.extents.get(extent).map_err(|e| self.failed(e))? {
+            if let Some(extent) = self.extent(extent).await? {
                 self.settle(&extent, &range).await?;
                 let pages = self.pages(&extent, &range).await;
                 self.load(&extent, &pages, &range).await?;
