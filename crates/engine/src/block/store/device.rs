@@ -517,14 +517,18 @@ impl Device {
     /// Waits for the removal of an extent, and ends one that was given up half-way.
     async fn finish_removal(&self, number: u64) -> Result<()> {
         let forget = |incarnation| self.shared.pages.forget(incarnation);
-        self.extents.finish_removal(number, forget).await.map_err(|e| self.failed(e))
+        let finished = self.extents.finish_removal(number, forget).await;
+        self.removed.store(true, Ordering::Release);
+        finished.map_err(|e| self.failed(e))
     }
 
     /// Removes an extent: its bytes are zeros, and its room is free.
     pub(super) async fn remove(&self, number: u64) -> Result<()> {
-        self.removed.store(true, Ordering::Release);
         let forget = |incarnation| self.shared.pages.forget(incarnation);
-        self.extents.remove(number, forget).await.map_err(|e| self.failed(e))?;
+        let removed = self.extents.remove(number, forget).await;
+        // Only now: a flush in between would have taken it for durable.
+        self.removed.store(true, Ordering::Release);
+        removed.map_err(|e| self.failed(e))?;
         self.unsynced.lock().remove(&number);
         Ok(())
     }
