@@ -787,10 +787,10 @@ impl Unsure<'_> {
 impl Drop for Unsure<'_> {
     fn drop(&mut self) {
         for ((page, blocks, _), region) in self.blocks().zip(regions_of(self.range)) {
-            if !page.doubt(blocks) {
-                let number = self.extent.number * REGIONS + region;
-                self.device.regions.set_doubt(number, self.device.shared.clock.now());
-            }
+            // Copies may differ, too, or become different when a volume that hangs answers.
+            page.doubt(blocks);
+            let number = self.extent.number * REGIONS + region;
+            self.device.regions.set_doubt(number, self.device.shared.clock.now());
         }
     }
 }
