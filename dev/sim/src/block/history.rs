@@ -201,9 +201,14 @@ impl History {
     }
 
     fn conflict(&self, change: &Change, at: usize) -> Option<&Change> {
-        let mut others = self.0.iter().enumerate().filter(|&(other, _)| other != at);
-        let conflicts =
-            |(_, other): &(usize, &Change)| change.is_before(other) && other.is_before(change);
+        let conflicts = |(other, later): &(usize, &Change)| {
+            // Another one that may never have taken effect contradicts nothing.
+            *other != at
+                && later.effect != NEVER
+                && change.is_before(later)
+                && later.is_before(change)
+        };
+        let mut others = self.0.iter().enumerate();
         others.find(conflicts).map(|(_, other)| other)
     }
 }

@@ -91,7 +91,7 @@ fn run(sim: &Sim) -> String {
         dirty_regions_max: random.random_range(1..8),
         ..Options::default()
     };
-    let images = (0..volumes).map(|i| Mem::new(&label(i as u32)).image()).collect();
+    let images = formatted(sim, volumes, copies, &mut random);
     let world = Rc::new(World::new(sim, options));
     let mut lives = Lives { world, copies, images, was_closed: false };
     let mut told = Vec::new();
@@ -116,6 +116,20 @@ fn run(sim: &Sim) -> String {
     format!(
         "{volumes} volumes, {copies} copies, {devices} devices, {calls} begins and ends, {refused} refused, {weather}"
     )
+}
+
+/// Volumes with a new pool on them.
+fn formatted(
+    sim: &Sim,
+    volumes: usize,
+    copies: usize,
+    random: &mut Xoshiro256PlusPlus,
+) -> Vec<Image> {
+    let mems: Vec<_> = (0..volumes as u32).map(|i| Mem::new(&label(i))).collect();
+    let members = mems.iter().map(|mem| Member::new(mem.label(), mem.clone())).collect();
+    let made = sim.clock().run(Spread::open(members, opening(copies, random)));
+    drop(made.expect("memory does not fail"));
+    mems.iter().map(Mem::image).collect()
 }
 
 fn boot(sim: &Sim, lives: &Lives, random: &mut Xoshiro256PlusPlus) -> Rows {

@@ -63,15 +63,8 @@ impl Device {
 
     async fn clean_extent(&self, regions: &[u64]) -> Result<()> {
         let Some(&first) = regions.first() else { return Ok(()) };
-        let extent = self.extents.get(first / self.shape.regions).map_err(|e| self.failed(e))?;
-        let Some(extent) = extent else {
-            for &number in regions {
-                self.regions.settled(number);
-                if let Some(epoch) = self.regions.idle(number) {
-                    self.regions.clean(number, epoch, || self.marks.clear(number));
-                }
-            }
-            return Ok(());
+        let Some(extent) = self.extent(first / self.shape.regions).await? else {
+            return self.clean_removed(regions).await;
         };
         let mut candidates = Vec::new();
         for &number in regions {
@@ -92,6 +85,22 @@ impl Device {
         object.sync(IDLE).await.map_err(|e| self.failed(e))?;
         for Candidate { number, epoch } in candidates {
             self.regions.clean(number, epoch, || self.marks.clear(number));
+        }
+        Ok(())
+    }
+
+    /// Cleans regions of an extent that was removed.
+    async fn clean_removed(&self, regions: &[u64]) -> Result<()> {
+        let idle = regions.iter().filter_map(|&number| Some((number, self.regions.idle(number)?)));
+        let idle: Vec<_> = idle.collect();
+        // Until then a crash may bring the extent back, as it was: with bytes that its checksums do not know.
+        self.marks.sync().await.map_err(|e| self.failed(e))?;
+        for (number, epoch) in idle {
+            // Else it is one of a new extent.
+            if self.regions.idle(number) == Some(epoch) {
+                self.regions.settled(number);
+                self.regions.clean(number, epoch, || self.marks.clear(number));
+            }
         }
         Ok(())
     }

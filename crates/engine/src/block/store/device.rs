@@ -153,7 +153,7 @@ impl Device {
     ) -> Result<IoBufMut> {
         let len = into.len();
         loop {
-            let Some(extent) = self.extents.get(number).map_err(|e| self.failed(e))? else {
+            let Some(extent) = self.extent(number).await? else {
                 into.fill(0);
                 return Ok(into);
             };
@@ -298,7 +298,7 @@ impl Device {
         }
         let blocks = outward(&range);
         loop {
-            let extent = self.extents.get_or_create(number).await.map_err(|e| self.failed(e))?;
+            let extent = self.extent_or_new(number).await?;
             let _alone = extent.changes.claim(blocks.clone()).await;
             if !extent.is_gone() {
                 return self.write_claimed(&extent, &range, data, durable).await;
@@ -437,12 +437,10 @@ impl Device {
         }
         loop {
             let extent = match room {
-                Zeros::Keep => Some(self.extents.get_or_create(number).await),
-                Zeros::Free => self.extents.get(number).transpose(),
+                Zeros::Keep => Some(self.extent_or_new(number).await?),
+                Zeros::Free => self.extent(number).await?,
             };
-            let Some(extent) = extent.transpose().map_err(|e| self.failed(e))? else {
-                return Ok(());
-            };
+            let Some(extent) = extent else { return Ok(()) };
             let _alone = extent.changes.claim(range.clone()).await;
             if !extent.is_gone() {
                 return self.zero_claimed(&extent, &range, room).await;
@@ -487,11 +485,42 @@ impl Device {
         Ok(())
     }
 
+    /// An extent, if it exists.
+    pub(super) async fn extent(&self, number: u64) -> Result<Option<Arc<Extent>>> {
+        loop {
+            match self.extents.get(number).map_err(|e| self.failed(e))? {
+                Some(extent) if extent.is_gone() => self.finish_removal(number).await?,
+                extent => return Ok(extent),
+            }
+        }
+    }
+
+    /// An extent, which is made if it does not exist.
+    async fn extent_or_new(&self, number: u64) -> Result<Arc<Extent>> {
+        loop {
+            let extent = self.extents.get_or_create(number).await.map_err(|e| self.failed(e))?;
+            if !extent.is_gone() {
+                return Ok(extent);
+            }
+            self.finish_removal(number).await?;
+        }
+    }
+
+    /// Waits for the removal of an extent, and ends one that was given up half-way.
+    async fn finish_removal(&self, number: u64) -> Result<()> {
+        let forget = |incarnation| self.shared.pages.forget(incarnation, self.shape.regions);
+        let finished = self.extents.finish_removal(number, forget).await;
+        self.removed.store(true, Ordering::Release);
+        finished.map_err(|e| self.failed(e))
+    }
+
     /// Removes an extent: its bytes are zeros, and its room is free.
     pub(super) async fn remove(&self, number: u64) -> Result<()> {
-        self.removed.store(true, Ordering::Release);
         let forget = |incarnation| self.shared.pages.forget(incarnation, self.shape.regions);
-        self.extents.remove(number, forget).await.map_err(|e| self.failed(e))?;
+        let removed = self.extents.remove(number, forget).await;
+        // Only now: a flush in between would have taken it for durable.
+        self.removed.store(true, Ordering::Release);
+        removed.map_err(|e| self.failed(e))?;
         self.unsynced.lock().remove(&number);
         Ok(())
     }
@@ -540,7 +569,7 @@ impl Device {
             let base = number * self.shape.extent();
             parts::push(&mut found, end..base + inside.start, true);
             end = base + inside.end;
-            let Some(extent) = self.extents.get(number).map_err(|e| self.failed(e))? else {
+            let Some(extent) = self.extent(number).await? else {
                 parts::push(&mut found, base + inside.start..end, true);
                 continue;
             };
@@ -566,7 +595,7 @@ impl Device {
         let most = self.shared.options.checksum_bytes / 4 * (BLOCK / 4);
         let range = range.start..range.end.min(range.start.saturating_add(most));
         for Piece { extent, range, .. } in self.pieces_to_zero(&range, Zeros::Free) {
-            if let Some(extent) = self.extents.get(extent).map_err(|e| self.failed(e))? {
+            if let Some(extent) = self.extent(extent).await? {
                 self.settle(&extent, &range).await?;
                 let pages = self.pages(&extent, &range).await;
                 self.load(&extent, &pages, &range).await?;
@@ -751,10 +780,10 @@ impl Unsure<'_> {
 impl Drop for Unsure<'_> {
     fn drop(&mut self) {
         for ((page, blocks, _), region) in self.blocks().zip(regions_of(self.range)) {
-            if !page.doubt(blocks) {
-                let number = self.extent.number * self.device.shape.regions + region;
-                self.device.regions.set_doubt(number, self.device.shared.clock.now());
-            }
+            // Copies may differ, too, or become different when a volume that hangs answers.
+            page.doubt(blocks);
+            let number = self.extent.number * self.device.shape.regions + region;
+            self.device.regions.set_doubt(number, self.device.shared.clock.now());
         }
     }
 }

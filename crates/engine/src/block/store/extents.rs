@@ -147,13 +147,36 @@ impl Extents {
     }
 
     /// Removes an extent, if it exists, after all changes of it under way: its bytes are zeros. Durable after the next
-    /// sync of the volume.
+    /// sync of the volume. If the call is dropped, [`Extents::finish_removal`] has to end it.
     ///
     /// # Errors
     /// Those of the volume: the extent is as it was.
     pub(super) async fn remove(&self, number: u64, gone: impl FnOnce(Incarnation)) -> Result<()> {
         let _alone = self.structure.lock().await;
-        let Some(extent) = self.get(number)? else { return Ok(()) };
+        match self.get(number)? {
+            Some(extent) => self.remove_alone(&extent, gone).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the removal of an extent that [is gone](Extent::is_gone), and ends it if its call was dropped.
+    ///
+    /// # Errors
+    /// Those of the volume: the extent is as it was.
+    pub(super) async fn finish_removal(
+        &self,
+        number: u64,
+        gone: impl FnOnce(Incarnation),
+    ) -> Result<()> {
+        let _alone = self.structure.lock().await;
+        match self.get(number)? {
+            Some(extent) if extent.is_gone() => self.remove_alone(&extent, gone).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The caller has locked `structure`.
+    async fn remove_alone(&self, extent: &Extent, gone: impl FnOnce(Incarnation)) -> Result<()> {
         let _all = extent.changes.claim(0..self.shape.object()).await;
         // Readers that find it gone look for another one, which is made after this.
         extent.gone.store(true, Ordering::Release);
@@ -164,8 +187,8 @@ impl Extents {
             return Err(error);
         }
         let mut state = self.state.lock();
-        state.present.remove(&number);
-        state.open.remove(&number);
+        state.present.remove(&extent.number);
+        state.open.remove(&extent.number);
         drop(state);
         gone(extent.incarnation);
         Ok(())
@@ -211,8 +234,10 @@ impl State {
             }
             let Some(number) = self.queue.pop_front() else { return };
             match self.open.get(&number) {
-                // Nobody can get it while this lock is held.
-                Some(extent) if Arc::strong_count(extent) == 1 => drop(self.open.remove(&number)),
+                // Nobody can get it while this lock is held. One whose removal was given up must still be known.
+                Some(extent) if Arc::strong_count(extent) == 1 && !extent.is_gone() => {
+                    drop(self.open.remove(&number));
+                }
                 Some(_) => self.queue.push_back(number),
                 None => {}
             }
@@ -221,7 +246,7 @@ impl State {
 }
 
 impl Extent {
-    /// Whether it was removed, after it was handed out.
+    /// Whether it was removed, or is being removed, after it was handed out.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }

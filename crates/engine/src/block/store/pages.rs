@@ -128,9 +128,9 @@ impl Page {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// What the slot says.
+    /// What the slot says, unless more is known already.
     pub(super) fn load(&self, sums: Sums) {
-        *self.sums.lock() = Some(sums);
+        self.sums.lock().get_or_insert(sums);
     }
 
     /// What is known instead of what the slot says.
@@ -200,6 +200,16 @@ mod tests {
         let all: Vec<_> = (0..=PAGES_MIN as u64).map(|region| pages.get((0, region))).collect();
         assert!(pages.is_crowded());
         drop(all);
+    }
+
+    /// A reader's load that ended after a settlement brought back checksums that were no longer true.
+    #[test]
+    fn a_slot_does_not_replace_what_is_known() {
+        let pages = Pages::new(0);
+        let page = pages.get((0, 0));
+        page.replace(Sums::all(Known::Unverified));
+        page.load(Sums::all(Known::Zeros));
+        assert_eq!(page.look(|sums| sums.get(0)), Some(Known::Unverified));
     }
 
     #[test]

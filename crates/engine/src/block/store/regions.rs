@@ -25,7 +25,8 @@ struct Region {
     epoch: u64,
     /// The end of the last write.
     written: Instant,
-    /// The last process may have died during a write: copies may differ, and checksums are not to be trusted.
+    /// The last process may have died during a write, or one failed: copies may differ, and checksums are not to be
+    /// trusted.
     doubt: Option<Arc<AsyncMutex<()>>>,
 }
 
@@ -65,7 +66,7 @@ impl Regions {
         self.all.lock().get(&number).and_then(|region| region.doubt.clone())
     }
 
-    /// A write failed, and its checksums are not in memory.
+    /// A write failed or was given up: copies may differ, and its blocks have no checksums.
     pub(super) fn set_doubt(&self, number: u64, now: Instant) {
         let mut all = self.all.lock();
         let fresh = || Region { writers: 0, epoch: 0, written: now, doubt: None };
