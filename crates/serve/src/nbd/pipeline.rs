@@ -98,11 +98,14 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Serves requests until the client is done or `stop` is cancelled; then completes and answers those in flight, and
-    /// closes.
+    /// closes. Once `end` is cancelled it only completes those in flight: the client has another connection.
+    ///
+    /// Whatever it returns, no request is in progress then.
     pub(super) async fn run(
         mut self,
         stream: impl Stream,
         stop: &CancellationToken,
+        end: &CancellationToken,
     ) -> io::Result<()> {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut stopped = pin!(stop.cancelled());
@@ -125,6 +128,11 @@ impl<'a> Pipeline<'a> {
             }
             tokio::select! {
                 biased;
+                () = end.cancelled() => {
+                    while in_flight.next().await.is_some() {}
+                    let why = "the client connected again";
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+                }
                 sent = self.outbox.send(&mut writer), if !self.outbox.is_sent() => {
                     if let Err(error) = sent {
                         break Err(error);
@@ -143,8 +151,11 @@ impl<'a> Pipeline<'a> {
         while let Some(completed) = in_flight.next().await {
             self.complete(completed);
         }
-        let said = timeout(CLOSING_GRACE, goodbye(&mut self.outbox, &mut writer)).await;
-        ended.and(said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
+        let said = timeout(CLOSING_GRACE, goodbye(&mut self.outbox, &mut writer));
+        match end.run_until_cancelled(said).await {
+            Some(said) => ended.and(said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))),
+            None => ended,
+        }
     }
 
     /// Begins the requests that have arrived, as far as there is room. Each is polled once, so they reach the device in

@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::connection::Joined;
 use super::service::Service;
 use crate::admission::Limits;
@@ -61,7 +63,7 @@ impl<S: Stream> Protocol for Nbd<S> {
     fn begin(&self, _stream: &S, arrival: Arrival) -> Joined {
         let Arrival { guest, stop, .. } = arrival;
         let (service, tls) = (Arc::clone(&self.service), self.tls.clone());
-        Joined { service, tls, guest, stop }
+        Joined { service, tls, guest, stop, end: CancellationToken::new() }
     }
 
     async fn serve(joined: Joined, stream: impl Stream) -> Result<(), Failure> {
