@@ -40,6 +40,8 @@ pub(super) struct Joined {
 struct Chosen {
     name: String,
     device: Arc<dyn BlockDevice>,
+    /// The size that the client knows, in bytes.
+    size: u64,
     agreed: Agreed,
 }
 
@@ -93,12 +95,12 @@ impl Joined {
     }
 
     async fn attach(&self, chosen: Chosen, input: BytesMut, stream: impl Stream) -> io::Result<()> {
-        let Chosen { name, device, agreed } = chosen;
+        let Chosen { name, device, size, agreed } = chosen;
         // A device in use is never displaced, however long its client is silent.
         self.guest.is_known();
         self.guest.works();
         let _attached = Held::new(&self.service.stats.attached);
-        let pipeline = Pipeline::new(&self.service, (&name, &*device), agreed, input);
+        let pipeline = Pipeline::new(&self.service, (&name, &*device, size), agreed, input);
         pipeline.run(stream, &self.stop, &self.end).await
     }
 
@@ -136,10 +138,12 @@ impl Negotiation<'_> {
                     let device = devices.open(&wanted.name).await;
                     let geometry = device.as_ref().map(|device| device.geometry());
                     let geometry = geometry.map_err(Clone::clone);
+                    let size = geometry.as_ref().map_or(0, |geometry| geometry.size);
                     let agreed = handshake.opened(&wanted, geometry, out).map_err(invalid)?;
                     if let (Some(agreed), Ok(device)) = (agreed, device) {
                         send(out, stream).await?;
-                        return Ok(Ended::Chosen(Chosen { name: wanted.name, device, agreed }));
+                        let name = wanted.name;
+                        return Ok(Ended::Chosen(Chosen { name, device, size, agreed }));
                     }
                 }
                 Next::TakeOver(id) => {

@@ -78,7 +78,7 @@ impl Intake {
     /// The client sends something else.
     pub(super) fn next(
         &mut self,
-        size: impl Fn() -> u64,
+        size: u64,
         has_room: impl Fn(u64) -> bool,
     ) -> Result<Next, Malformed> {
         loop {
@@ -97,7 +97,7 @@ impl Intake {
                     if request.command == Command::Disconnect {
                         return Ok(Next::Arrived(Arrived::Disconnect));
                     }
-                    self.state = match plan(&request, self.agreed, size()) {
+                    self.state = match plan(&request, self.agreed, size) {
                         Ok(plan) => State::Waiting(request, plan),
                         Err(refusal) => State::Skipped { request, refusal, left },
                     };
@@ -199,7 +199,7 @@ mod tests {
         let mut arrived = Vec::new();
         for mut piece in pieces.iter().copied() {
             loop {
-                match intake.next(|| SIZE, |_| true).expect("a client") {
+                match intake.next(SIZE, |_| true).expect("a client") {
                     Next::Arrived(request) => arrived.push(request),
                     Next::Read if piece.is_empty() => break,
                     Next::Read => {
@@ -257,7 +257,7 @@ mod tests {
         let mut intake = intake();
         intake.input.extend_from_slice(&request(Command::Write, 5));
         for has_room in [false, true] {
-            let waits = intake.next(|| SIZE, |bytes| bytes == 0 && has_room).expect("a client");
+            let waits = intake.next(SIZE, |bytes| bytes == 0 && has_room).expect("a client");
             assert!(matches!(waits, Next::Wait));
         }
         assert!(feed(&mut intake, &[b"12345"]).await.len() == 1);

@@ -20,7 +20,7 @@ use engine::block::{self, BlockDevice, Extent, IoBuf, IoBufMut};
 use futures_util::poll;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::intake::{Arrived, Intake, Next};
@@ -34,6 +34,8 @@ use crate::listener::{CLOSING_GRACE, Stream};
 const HEADS_BYTES_MAX: usize = 1024 * 1024;
 /// A connection logs an error of one kind once in this time.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// How often a silent connection looks at the size of its device.
+const SIZE_CHECK: Duration = Duration::from_secs(1);
 
 /// Whether more is read from the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -49,6 +51,8 @@ pub(super) struct Pipeline<'a> {
     service: &'a Service,
     device: &'a dyn BlockDevice,
     name: &'a str,
+    /// The size that the client knows, in bytes.
+    size: u64,
     agreed: Agreed,
     intake: Intake,
     outbox: Outbox,
@@ -57,6 +61,8 @@ pub(super) struct Pipeline<'a> {
     memory: u64,
     /// When errors of a kind were logged last.
     logged: Vec<(Errno, Instant)>,
+    /// The device was deleted, or its store is closing.
+    is_gone: bool,
 }
 
 /// A request that is done.
@@ -80,7 +86,7 @@ impl<'a> Pipeline<'a> {
     /// `input` was read behind the last option.
     pub(super) fn new(
         service: &'a Service,
-        (name, device): (&'a str, &'a dyn BlockDevice),
+        (name, device, size): (&'a str, &'a dyn BlockDevice, u64),
         agreed: Agreed,
         input: BytesMut,
     ) -> Self {
@@ -88,16 +94,19 @@ impl<'a> Pipeline<'a> {
             service,
             device,
             name,
+            size,
             agreed,
             intake: Intake::new(agreed, input),
             outbox: Outbox::default(),
             requests: 0,
             memory: 0,
             logged: Vec::new(),
+            is_gone: false,
         }
     }
 
-    /// Serves requests until the client is done or `stop` is cancelled; then completes and answers those in flight, and
+    /// Serves requests until the client is done, `stop` is cancelled, the device is gone, or it has another size than the
+    /// client knows. The protocol cannot tell a client of a size, so it must connect again. Then completes and answers those in flight, and
     /// closes. Once `end` is cancelled it only completes those in flight: the client has another connection.
     ///
     /// Whatever it returns, no request is in progress then.
@@ -111,6 +120,8 @@ impl<'a> Pipeline<'a> {
         let mut stopped = pin!(stop.cancelled());
         let mut in_flight = InFlight::new();
         let mut reading = Reading::Yes;
+        let mut size_check = interval_at(Instant::now() + SIZE_CHECK, SIZE_CHECK);
+        size_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             if reading != Reading::Ended {
                 match self.begin(&mut in_flight).await {
@@ -145,6 +156,8 @@ impl<'a> Pipeline<'a> {
                     Ok(_) => {}
                     Err(error) => break Err(error),
                 },
+                // The next round looks.
+                _ = size_check.tick(), if reading != Reading::Ended => {}
             }
         };
         // Whatever ended the connection: what the client asked for before is done.
@@ -162,9 +175,12 @@ impl<'a> Pipeline<'a> {
     /// this order.
     async fn begin(&mut self, in_flight: &mut InFlight<'a>) -> Result<Reading, Malformed> {
         loop {
+            if self.is_gone || self.device.geometry().size != self.size {
+                return Ok(Reading::Ended);
+            }
             let has_room =
                 |more| has_room(self.service, self.requests, self.memory, &self.outbox, more);
-            match self.intake.next(|| self.device.geometry().size, has_room)? {
+            match self.intake.next(self.size, has_room)? {
                 Next::Read => return Ok(Reading::Yes),
                 Next::Wait => return Ok(Reading::Later),
                 Next::Arrived(Arrived::Disconnect) => return Ok(Reading::Ended),
@@ -193,6 +209,7 @@ impl<'a> Pipeline<'a> {
         self.memory -= memory;
         let result = result.map_err(|error| {
             let refusal = Refusal::of(&error);
+            self.is_gone |= refusal.error == Errno::Shutdown;
             self.log(&request, &refusal);
             refusal
         });

@@ -22,6 +22,7 @@ use super::*;
 use crate::listener::Socket;
 use crate::tls::{Tls, TlsClientFiles, TlsFiles};
 
+mod ends;
 mod recorder;
 mod take_over;
 
@@ -410,12 +411,14 @@ async fn the_errors_of_a_device_have_numbers() {
         for (command, data, error) in [
             (Command::Write, &b"x"[..], Errno::NoSpace),
             (Command::WriteZeroes, b"", Errno::NotSupported),
-            (Command::Trim, b"", Errno::Shutdown),
             (Command::Cache, b"", Errno::Io),
         ] {
             assert_eq!(client.ask(command, 0, (0, 1), data).await, Reply::Error(error));
         }
         assert_eq!(client.ask(Command::Flush, 0, (0, 0), b"").await, Reply::Error(Errno::Io));
+        let gone = client.ask(Command::Trim, 0, (0, 1), b"").await;
+        assert_eq!(gone, Reply::Error(Errno::Shutdown));
+        assert!(client.is_closed().await, "the device is gone");
         let errors: HashMap<_, _> = stage.service.stats.errors().collect();
         assert_eq!((errors["io"], errors["no_space"]), (2, 1));
     }
