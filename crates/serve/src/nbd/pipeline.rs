@@ -16,10 +16,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use engine::block::{self, BlockDevice, Extent, IoBuf, IoBufMut};
+use engine::block::{self, BlockDevice, Durable, Extent, IoBuf, IoBufMut};
 use futures_util::poll;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -65,11 +65,10 @@ pub(super) struct Pipeline<'a> {
     is_gone: bool,
 }
 
-/// A request that is done.
+/// Requests that are done: one, or writes that became one.
 struct Completed {
-    request: Request,
     memory: u64,
-    result: block::Result<Outcome>,
+    results: Vec<(Request, block::Result<Outcome>)>,
 }
 
 /// A request in progress.
@@ -124,7 +123,7 @@ impl<'a> Pipeline<'a> {
         size_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             if reading != Reading::Ended {
-                match self.begin(&mut in_flight).await {
+                match self.begin(&mut in_flight, &mut reader).await {
                     Ok(next) => reading = next,
                     Err(malformed) => {
                         break Err(io::Error::new(io::ErrorKind::InvalidData, malformed));
@@ -173,26 +172,48 @@ impl<'a> Pipeline<'a> {
 
     /// Begins the requests that have arrived, as far as there is room. Each is polled once, so they reach the device in
     /// this order.
-    async fn begin(&mut self, in_flight: &mut InFlight<'a>) -> Result<Reading, Malformed> {
+    async fn begin(
+        &mut self,
+        in_flight: &mut InFlight<'a>,
+        reader: &mut (impl AsyncRead + Unpin),
+    ) -> Result<Reading, Malformed> {
         loop {
             if self.is_gone || self.device.geometry().size != self.size {
                 return Ok(Reading::Ended);
             }
-            let has_room =
-                |more| has_room(self.service, self.requests, self.memory, &self.outbox, more);
-            match self.intake.next(self.size, has_room)? {
+            let has_room = |requests, bytes, more| {
+                let (requests, memory) = (self.requests + requests, self.memory + bytes as u64);
+                has_room(self.service, requests, memory, &self.outbox, more)
+            };
+            let next = self.intake.next(self.size, has_room)?;
+            let arrived = match next {
                 Next::Read => return Ok(Reading::Yes),
                 Next::Wait => return Ok(Reading::Later),
-                Next::Arrived(Arrived::Disconnect) => return Ok(Reading::Ended),
-                Next::Arrived(Arrived::Refused(request, refusal)) => {
+                Next::Arrived(arrived) => arrived,
+                Next::Continue => {
+                    let read = poll!(pin!(self.intake.read(reader)));
+                    match read {
+                        Poll::Ready(Ok(1..)) => continue,
+                        // The end of the stream is met again, once this write has begun.
+                        _ => match self.intake.release() {
+                            Some(arrived) => arrived,
+                            None => return Ok(Reading::Yes),
+                        },
+                    }
+                }
+            };
+            match arrived {
+                Arrived::Disconnect => return Ok(Reading::Ended),
+                Arrived::Refused(request, refusal) => {
                     self.reply(&request, Err(refusal));
                 }
-                Next::Arrived(Arrived::Request(request, plan, data)) => {
-                    self.requests += 1;
+                Arrived::Requests(requests, plan, data) => {
+                    self.requests += requests.len();
+                    self.service.stats.merged.add(requests.len() as u64 - 1);
                     self.memory += plan.memory();
                     let (service, device) = (self.service, self.device);
                     let mut work: Work<'a> =
-                        Box::pin(execute(service, device, request, plan, data));
+                        Box::pin(execute(service, device, requests, plan, data));
                     match poll!(&mut work) {
                         Poll::Ready(completed) => self.complete(completed),
                         Poll::Pending => in_flight.push(work),
@@ -202,11 +223,17 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Writes the reply of a request that is done.
+    /// Writes the replies of requests that are done.
     fn complete(&mut self, completed: Completed) {
-        let Completed { request, memory, result } = completed;
-        self.requests -= 1;
+        let Completed { memory, results } = completed;
+        self.requests -= results.len();
         self.memory -= memory;
+        for (request, result) in results {
+            self.answer(request, result);
+        }
+    }
+
+    fn answer(&mut self, request: Request, result: block::Result<Outcome>) {
         let result = result.map_err(|error| {
             let refusal = Refusal::of(&error);
             self.is_gone |= refusal.error == Errno::Shutdown;
@@ -268,25 +295,35 @@ async fn goodbye(outbox: &mut Outbox, writer: &mut (impl AsyncWrite + Unpin)) ->
     writer.shutdown().await
 }
 
-/// Does a request.
+/// Does requests: one, or writes that become one.
 async fn execute(
     service: &Service,
     device: &dyn BlockDevice,
-    request: Request,
+    requests: Vec<Request>,
     plan: Plan,
     data: Option<IoBuf>,
 ) -> Completed {
-    let _counted = service.stats.begin(request.command, request.len);
+    let count = |request: &Request| service.stats.begin(request.command, request.len);
+    let _counted: Vec<_> = requests.iter().map(count).collect();
     let memory = plan.memory();
     let changed = |()| Outcome::Changed;
     let result = match plan {
         Plan::Read { offset, len } => {
             let read = device.read(offset, IoBufMut::zeroed(len)).await;
             // Any other number of bytes would be taken for the next reply.
-            read.inspect(|data| assert_eq!(data.len(), len)).map(Outcome::Read)
+            read.and_then(|data| match data.len() {
+                read if read == len => Ok(Outcome::Read(data)),
+                read => {
+                    Err(block::Error::Unavailable(format!("the device read {read} of {len} bytes")))
+                }
+            })
         }
         Plan::Write { offset, durable, .. } => {
             let data = data.expect("the intake reads the data of every write");
+            if requests.len() > 1 {
+                let results = write_all(device, requests, data, durable).await;
+                return Completed { memory, results };
+            }
             device.write(offset, data, durable).await.map(changed)
         }
         Plan::Flush => device.flush().await.map(changed),
@@ -297,5 +334,33 @@ async fn execute(
         Plan::Prefetch { range } => device.prefetch(range).await.map(changed),
         Plan::Extents { range, most } => device.extents(range, most).await.map(Outcome::Extents),
     };
-    Completed { request, memory, result }
+    // Others than writes are one.
+    let results =
+        requests.into_iter().next().map(|request| (request, result)).into_iter().collect();
+    Completed { memory, results }
+}
+
+/// Does writes that continue each other as one. If there is no room, each is tried by itself: those over bytes that have
+/// room work.
+async fn write_all(
+    device: &dyn BlockDevice,
+    requests: Vec<Request>,
+    data: IoBuf,
+    durable: Durable,
+) -> Vec<(Request, block::Result<Outcome>)> {
+    let offset = requests.first().map_or(0, |first| first.offset);
+    let whole = device.write(offset, data.clone(), durable).await;
+    let is_full = matches!(whole, Err(block::Error::OutOfSpace(_)));
+    let mut results = Vec::with_capacity(requests.len());
+    for request in requests {
+        let result = if is_full {
+            let start = (request.offset - offset) as usize;
+            let part = data.slice(start..start + request.len as usize);
+            device.write(request.offset, part, durable).await
+        } else {
+            whole.clone()
+        };
+        results.push((request, result.map(|()| Outcome::Changed)));
+    }
+    results
 }

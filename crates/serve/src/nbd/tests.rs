@@ -23,6 +23,7 @@ use crate::listener::Socket;
 use crate::tls::{Tls, TlsClientFiles, TlsFiles};
 
 mod ends;
+mod merges;
 mod recorder;
 mod take_over;
 

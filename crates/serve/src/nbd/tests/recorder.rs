@@ -20,8 +20,9 @@ pub(super) struct Recorder {
     pub(super) ended: Mutex<Vec<u64>>,
     goes_on: watch::Sender<bool>,
     pub(super) geometry: Mutex<Geometry>,
-    /// What each write fails with.
+    /// What each write before `room_from` fails with.
     pub(super) fails: Mutex<Option<Error>>,
+    room_from: Mutex<u64>,
     /// Reads return one byte less.
     pub(super) reads_short: Mutex<bool>,
 }
@@ -39,10 +40,16 @@ impl Recorder {
             goes_on: watch::Sender::new(!holds),
             geometry: Mutex::new(geometry),
             fails: Mutex::default(),
+            room_from: Mutex::new(u64::MAX),
             reads_short: Mutex::default(),
         });
         let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
         (recorder, Stage::of(Arc::new(Only(device)), settings))
+    }
+
+    /// Writes from here on do not fail.
+    pub(super) fn has_room_from(&self, offset: u64) {
+        *self.room_from.lock() = offset;
     }
 
     /// Lets all writes go on.
@@ -80,8 +87,8 @@ impl BlockDevice for Recorder {
             self.begun.lock().push((offset, data.len(), durable));
             let _ = self.goes_on.subscribe().wait_for(|&goes_on| goes_on).await;
             let result = match self.fails.lock().clone() {
-                Some(error) => Err(error),
-                None => Ok(()),
+                Some(error) if offset < *self.room_from.lock() => Err(error),
+                _ => Ok(()),
             };
             if result.is_ok() {
                 self.inner.write(offset, data, durable).await?;
