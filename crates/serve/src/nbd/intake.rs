@@ -236,6 +236,14 @@ impl Intake {
         }
     }
 
+    /// The bytes of payloads that were not returned yet.
+    pub(super) fn held(&self) -> u64 {
+        match &self.state {
+            State::Payload { writes, .. } | State::Arrived(writes) => writes.data.len() as u64,
+            State::Head | State::Waiting(..) | State::Skipped { .. } => 0,
+        }
+    }
+
     /// Reads from the client; returns zero at its end. A caller may stop waiting at any time, and loses nothing.
     pub(super) async fn read(
         &mut self,

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Share;
 use super::intake::{Arrived, Intake, Next};
 use super::outbox::Outbox;
 use super::service::Service;
@@ -59,6 +60,8 @@ pub(super) struct Pipeline<'a> {
     /// Requests in flight, and the memory they hold.
     requests: usize,
     memory: u64,
+    /// Of the memory of all connections.
+    share: Share<'a>,
     /// When errors of a kind were logged last.
     logged: Vec<(Errno, Instant)>,
     /// The device was deleted, or its store is closing.
@@ -99,6 +102,7 @@ impl<'a> Pipeline<'a> {
             outbox: Outbox::default(),
             requests: 0,
             memory: 0,
+            share: Share::new(&service.budget),
             logged: Vec::new(),
             is_gone: false,
         }
@@ -121,7 +125,10 @@ impl<'a> Pipeline<'a> {
         let mut reading = Reading::Yes;
         let mut size_check = interval_at(Instant::now() + SIZE_CHECK, SIZE_CHECK);
         size_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let budget = &self.service.budget;
         let ended = loop {
+            // Room that another connection frees from here on wakes this one.
+            let freed = budget.freed();
             if reading != Reading::Ended {
                 match self.begin(&mut in_flight, &mut reader).await {
                     Ok(next) => reading = next,
@@ -136,6 +143,7 @@ impl<'a> Pipeline<'a> {
             if reading == Reading::Ended && in_flight.is_empty() {
                 break Ok(());
             }
+            self.share.hold(self.held() + self.intake.held());
             tokio::select! {
                 biased;
                 () = end.cancelled() => {
@@ -155,6 +163,7 @@ impl<'a> Pipeline<'a> {
                     Ok(_) => {}
                     Err(error) => break Err(error),
                 },
+                () = freed, if reading == Reading::Later => {}
                 // The next round looks.
                 _ = size_check.tick(), if reading != Reading::Ended => {}
             }
@@ -182,8 +191,9 @@ impl<'a> Pipeline<'a> {
                 return Ok(Reading::Ended);
             }
             let has_room = |requests, bytes, more| {
-                let (requests, memory) = (self.requests + requests, self.memory + bytes as u64);
-                has_room(self.service, requests, memory, &self.outbox, more)
+                let held = self.memory + self.outbox.data_bytes() + bytes as u64;
+                let ours = (self.requests + requests, held);
+                has_room(self.service, &self.share, &self.outbox, ours, more)
             };
             let next = self.intake.next(self.size, has_room)?;
             let arrived = match next {
@@ -211,6 +221,7 @@ impl<'a> Pipeline<'a> {
                     self.requests += requests.len();
                     self.service.stats.merged.add(requests.len() as u64 - 1);
                     self.memory += plan.memory();
+                    self.share.hold(self.held() + self.intake.held());
                     let (service, device) = (self.service, self.device);
                     let mut work: Work<'a> =
                         Box::pin(execute(service, device, requests, plan, data));
@@ -221,6 +232,11 @@ impl<'a> Pipeline<'a> {
                 }
             }
         }
+    }
+
+    /// The memory of requests in progress and of unsent replies, in bytes.
+    fn held(&self) -> u64 {
+        self.memory + self.outbox.data_bytes()
     }
 
     /// Writes the replies of requests that are done.
@@ -278,13 +294,21 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// Whether there is room for a request that needs `more` memory. If no other holds any, there is.
-fn has_room(service: &Service, requests: usize, memory: u64, outbox: &Outbox, more: u64) -> bool {
-    let settings = &service.settings;
-    let held = memory + outbox.data_bytes();
+/// Whether there is room for a request that needs `more` memory beside `requests` that hold `held`. If those hold none,
+/// there is.
+fn has_room(
+    service: &Service,
+    share: &Share<'_>,
+    outbox: &Outbox,
+    (requests, held): (usize, u64),
+    more: u64,
+) -> bool {
+    let Service { settings, budget, .. } = service;
+    let has_memory = held.saturating_add(more) <= settings.payload_bytes_max
+        && (more == 0 || budget.has_room(share, held, more));
     requests < settings.requests_max.max(1)
         && outbox.heads_bytes() < HEADS_BYTES_MAX
-        && (held == 0 || held.saturating_add(more) <= settings.payload_bytes_max)
+        && (held == 0 || has_memory)
 }
 
 /// Sends all replies, and closes.

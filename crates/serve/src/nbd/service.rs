@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use engine::block::BlockDevices;
 
+use super::budget::Budget;
 use super::leases::Leases;
 use super::settings::Settings;
 use super::stats::Stats;
@@ -19,6 +20,7 @@ pub struct Service {
     pub stats: Stats,
     pub(super) cache_epoch: CacheEpoch,
     pub(super) leases: Arc<Leases>,
+    pub(super) budget: Budget,
 }
 
 impl Service {
@@ -32,6 +34,13 @@ impl Service {
         cache_epoch: CacheEpoch,
     ) -> Self {
         let (stats, leases) = (Stats::default(), Arc::default());
-        Self { settings, devices, stats, cache_epoch, leases }
+        let budget = Budget::new(settings.all_payload_bytes_max);
+        Self { budget, settings, devices, stats, cache_epoch, leases }
+    }
+
+    /// The bytes of payloads that all connections hold now.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.budget.held()
     }
 }

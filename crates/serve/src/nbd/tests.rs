@@ -470,6 +470,27 @@ async fn payloads_are_limited_but_for_a_single_one() {
     assert_eq!(client.read(0, 100_000).await.len(), 100_000);
 }
 
+/// Two connections share the memory of one request and a half, and each begins one.
+#[tokio::test]
+async fn all_connections_share_a_limit_and_each_has_one_request() {
+    let settings = Settings { all_payload_bytes_max: 768, ..Settings::default() };
+    let (slow, stage) = slow(settings).await;
+    let (mut one, mut other) = (stage.client(STRUCTURED).await, stage.client(STRUCTURED).await);
+    crowd(&slow, &mut one, 5, 1).await;
+    crowd(&slow, &mut other, 5, 2).await;
+    settle().await;
+    assert_eq!((slow.begun.lock().len(), stage.service.payload_bytes()), (2, 1024));
+    // The reply to one makes room for another one.
+    slow.open();
+    hear_all(&mut one, 5).await;
+    hear_all(&mut other, 5).await;
+    drop((one, other));
+    while stage.service.stats.open.get() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stage.service.payload_bytes(), 0);
+}
+
 #[tokio::test]
 async fn requests_in_flight_are_answered_before_the_end() {
     for ends in ["disconnect", "half-close", "stop"] {
