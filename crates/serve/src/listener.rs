@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, timeout};
@@ -39,7 +40,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
 /// A source of connections.
-pub trait Socket: Send + Sync {
+pub trait Socket: Send + Sync + 'static {
     /// A connection.
     type Stream: Stream;
 
@@ -50,6 +51,10 @@ pub trait Socket: Send + Sync {
     /// There is no connection: try again later.
     fn accept(&self)
     -> impl Future<Output = io::Result<(Self::Stream, Option<SocketAddr>)>> + Send;
+
+    /// Ends a connection whose peer is gone, once it was silent for `idle` and answers no probes. Does nothing where the
+    /// system ends such connections at once.
+    fn keep_alive(_stream: &Self::Stream, _idle: Duration) {}
 }
 
 /// With `TCP_NODELAY`. An answer may be several small writes; otherwise each waits for the acknowledgement of the one
@@ -62,6 +67,12 @@ impl Socket for TcpListener {
         // Best effort: without it answers are correct but slow.
         let _ = stream.set_nodelay(true);
         Ok((stream, Some(from)))
+    }
+
+    fn keep_alive(stream: &TcpStream, idle: Duration) {
+        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(idle);
+        // Best effort: without it the connection of a peer that is gone stays open.
+        let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use volume::Clock;
 
-use self::services::{Devices, Keys, Points, stopping};
+use self::services::{Devices, Keys, Points, cache_epoch, stopping};
 use crate::descriptors;
 use crate::program::{Program, Stores, certificates};
 use crate::settings::{Listen, Settings};
@@ -145,6 +145,7 @@ impl Serving {
         });
         let block = settings.block.as_ref().map(|block| Devices {
             endpoint: block.endpoint.clone(),
+            cache_epoch: cache_epoch(block.options.durable),
             tls: nbd_tls.clone(),
             service: Arc::clone(&devices),
         });

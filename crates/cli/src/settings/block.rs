@@ -22,6 +22,7 @@ pub(super) const KEYS: &[&str] = &[
     "clients_per_address",
     "requests_max",
     "requests_memory",
+    "all_requests_memory",
     "handshake_timeout",
     "stop_grace",
     "tls",
@@ -103,6 +104,7 @@ impl Block {
             entry("clients_max", &of.clients_max),
             entry("requests_max", &of.requests_max),
             entry("requests_memory", &size(of.payload_bytes_max)),
+            entry("all_requests_memory", &size(of.all_payload_bytes_max)),
             entry("handshake_timeout", &duration(of.handshake_timeout)),
             entry("stop_grace", &duration(of.stop_grace)),
         ];
@@ -146,6 +148,11 @@ fn endpoint(section: &Section<'_>) -> nbd::Settings {
         clients_per_address: kv::per_address(section, "clients_per_address"),
         requests_max: number("requests_max", usual.requests_max, 1 << 16),
         payload_bytes_max: section.read_or("requests_memory", usual.payload_bytes_max, Field::size),
+        all_payload_bytes_max: section.read_or(
+            "all_requests_memory",
+            usual.all_payload_bytes_max,
+            Field::size,
+        ),
         handshake_timeout: duration("handshake_timeout", usual.handshake_timeout),
         stop_grace: duration("stop_grace", usual.stop_grace),
     }

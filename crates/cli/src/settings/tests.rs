@@ -548,13 +548,15 @@ fn block_devices_have_a_store_and_a_listener() {
         clients_max = 100
         requests_max = 128
         requests_memory = "64MiB"
+        all_requests_memory = "256MiB"
         handshake_timeout = "30s"
         stop_grace = "5s"
     "#]]
     .assert_eq(&shown[shown.find("[block]").expect("its section")..]);
     let more = "[block]\npool = \"main\"\ndurability = \"always\"\nchecksum_memory = \"1GiB\"\n\
                 io_weight = 2\nlisten = \"0.0.0.0:7000\"\nclients_max = 7\nclients_per_address = 3\n\
-                requests_max = 9\nrequests_memory = \"1MiB\"\nhandshake_timeout = \"2s\"\n\
+                requests_max = 9\nrequests_memory = \"1MiB\"\nall_requests_memory = \"3MiB\"\n\
+                handshake_timeout = \"2s\"\n\
                 stop_grace = \"3s\"\n\
                 tls = { cert = \"c.pem\", key = \"k.pem\", client_ca = \"a.pem\" }\n";
     let settings = parse(&format!("{GOOD}{more}")).expect("a good file");

@@ -404,6 +404,9 @@ fn nbd(page: &mut Page, stats: Option<&nbd::Stats>) {
     of.family(Counter, "nbd_request_bytes", "Bytes of the requests' ranges, by command", |s| {
         by("command", s.bytes())
     });
+    of.counter("nbd_merged_writes", "Writes that became part of the one before", |s| {
+        s.merged.get()
+    });
     of.family(Counter, "nbd_errors", "Requests that failed, by error", |s| by("error", s.errors()));
 }
 

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::handshake::{Handshake, Next};
+use super::leases::Lease;
 use super::pipeline::Pipeline;
 use super::service::Service;
 use super::stats::Held;
@@ -31,12 +32,16 @@ pub(super) struct Joined {
     pub(super) guest: Guest,
     /// Nothing more is read once this is cancelled.
     pub(super) stop: CancellationToken,
+    /// Cancelled when a newer connection takes the client's device over.
+    pub(super) end: CancellationToken,
 }
 
 /// A device that a client has chosen.
 struct Chosen {
     name: String,
     device: Arc<dyn BlockDevice>,
+    /// The size that the client knows, in bytes.
+    size: u64,
     agreed: Agreed,
 }
 
@@ -53,6 +58,9 @@ struct Negotiation<'a> {
     handshake: Handshake,
     input: BytesMut,
     out: BytesMut,
+    /// Of the id of the client's device, if it named one.
+    lease: Option<Lease>,
+    end: &'a CancellationToken,
 }
 
 impl Joined {
@@ -61,7 +69,9 @@ impl Joined {
         let mut out = BytesMut::new();
         let handshake = Handshake::new(self.tls.is_some(), &mut out);
         let (service, input) = (&*self.service, BytesMut::new());
-        let mut negotiation = Negotiation { service, handshake, input, out };
+        // Its lease is dropped last, so a newer connection goes on only after the end of this one.
+        let mut negotiation =
+            Negotiation { service, handshake, input, out, lease: None, end: &self.end };
         let until = Instant::now() + self.service.settings.handshake_timeout;
         match self.before(until, negotiation.run(&mut stream)).await? {
             Ended::Closed => Ok(()),
@@ -85,24 +95,26 @@ impl Joined {
     }
 
     async fn attach(&self, chosen: Chosen, input: BytesMut, stream: impl Stream) -> io::Result<()> {
-        let Chosen { name, device, agreed } = chosen;
+        let Chosen { name, device, size, agreed } = chosen;
         // A device in use is never displaced, however long its client is silent.
         self.guest.is_known();
         self.guest.works();
         let _attached = Held::new(&self.service.stats.attached);
-        let pipeline = Pipeline::new(&self.service, (&name, &*device), agreed, input);
-        pipeline.run(stream, &self.stop).await
+        let pipeline = Pipeline::new(&self.service, (&name, &*device, size), agreed, input);
+        pipeline.run(stream, &self.stop, &self.end).await
     }
 
-    /// Waits until a time, and for the server's stop.
+    /// Waits until a time, for the server's stop, and for a newer connection of the client's device.
     async fn before<T>(
         &self,
         until: Instant,
         work: impl Future<Output = io::Result<T>>,
     ) -> io::Result<T> {
         let late = |why| io::Error::new(io::ErrorKind::TimedOut, why);
-        let ended = self.stop.run_until_cancelled(timeout_at(until, work)).await;
+        let work = self.end.run_until_cancelled(timeout_at(until, work));
+        let ended = self.stop.run_until_cancelled(work).await;
         let ended = ended.ok_or_else(|| late("the server stops"))?;
+        let ended = ended.ok_or_else(|| late("the client connected again"))?;
         ended.unwrap_or_else(|_| Err(late("it did not choose a device in time")))
     }
 }
@@ -110,7 +122,7 @@ impl Joined {
 impl Negotiation<'_> {
     /// Answers options until a device is chosen, or the client is done.
     async fn run(&mut self, stream: &mut impl Stream) -> io::Result<Ended> {
-        let Self { service, handshake, input, out } = self;
+        let Self { service, handshake, input, out, lease, end } = self;
         let devices = &service.devices;
         loop {
             match handshake.next(input, || devices.names(), out).map_err(invalid)? {
@@ -126,11 +138,19 @@ impl Negotiation<'_> {
                     let device = devices.open(&wanted.name).await;
                     let geometry = device.as_ref().map(|device| device.geometry());
                     let geometry = geometry.map_err(Clone::clone);
+                    let size = geometry.as_ref().map_or(0, |geometry| geometry.size);
                     let agreed = handshake.opened(&wanted, geometry, out).map_err(invalid)?;
                     if let (Some(agreed), Ok(device)) = (agreed, device) {
                         send(out, stream).await?;
-                        return Ok(Ended::Chosen(Chosen { name: wanted.name, device, agreed }));
+                        let name = wanted.name;
+                        return Ok(Ended::Chosen(Chosen { name, device, size, agreed }));
                     }
+                }
+                Next::TakeOver(id) => {
+                    send(out, stream).await?;
+                    let lease = lease.get_or_insert_with(|| service.leases.take(id, end.clone()));
+                    lease.wait_for_earlier().await;
+                    Handshake::took_over(&service.cache_epoch, out);
                 }
                 Next::StartTls => {
                     send(out, stream).await?;

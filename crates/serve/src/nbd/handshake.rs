@@ -3,6 +3,7 @@
 //! ```text
 //! greeting -> client flags -> option -> reply -> option … -> GO: the device, and transmission
 //!                             STARTTLS -> TLS -> option …
+//!                             TAKE_OVER -> earlier connections of the client's device end -> option …
 //! ```
 //!
 //! With TLS, a client learns nothing before it: not even the names of devices.
@@ -10,12 +11,13 @@
 use bytes::{Buf, BytesMut};
 use engine::block::{Error, Geometry};
 
+use super::leases::DeviceId;
 use super::transmission::{ALLOCATION, Agreed, CONTEXT, Replies, block_size};
 use super::wire::flags::{FIXED_NEWSTYLE, NO_ZEROES};
 use super::wire::{
-    CLIENT_FLAGS_BYTES, Context, Info, InfoKind, InfoRequest, Malformed, MetaRequest, OPTION_BYTES,
-    OptionCode, OptionHead, OptionReply, OptionReplyHead, STRING_BYTES_MAX, encode_greeting,
-    encode_server_name,
+    CLIENT_FLAGS_BYTES, CacheEpoch, Context, Info, InfoKind, InfoRequest, Malformed, MetaRequest,
+    OPTION_BYTES, OptionCode, OptionHead, OptionReply, OptionReplyHead, STRING_BYTES_MAX,
+    encode_greeting, encode_server_name,
 };
 
 /// The longest data of an option. A name has at most 4 KiB.
@@ -48,6 +50,8 @@ pub(super) struct Handshake {
     replies: Replies,
     /// The device whose `base:allocation` was selected.
     allocation_of: Option<String>,
+    /// What the client calls its device.
+    device_id: Option<DeviceId>,
 }
 
 /// What the client sends next.
@@ -68,6 +72,8 @@ pub(super) enum Next {
     Answered,
     /// Open a device, and tell [`Handshake::opened`].
     Open(Wanted),
+    /// End earlier connections with this id, and tell [`Handshake::took_over`]. A client may ask again, with the same id.
+    TakeOver(DeviceId),
     /// Begin TLS, and tell [`Handshake::is_secure`].
     StartTls,
     /// The client is done.
@@ -95,6 +101,7 @@ impl Handshake {
             options: 0,
             replies: Replies::Simple,
             allocation_of: None,
+            device_id: None,
         }
     }
 
@@ -173,6 +180,12 @@ impl Handshake {
         self.security = Security::Agreed;
         self.replies = Replies::Simple;
         self.allocation_of = None;
+    }
+
+    /// Answers after nothing of the client's earlier connections is in progress.
+    pub(super) fn took_over(epoch: &CacheEpoch, out: &mut BytesMut) {
+        OptionReplyHead::encode(OptionCode::TakeOver, OptionReply::CacheEpoch, epoch, out);
+        OptionReplyHead::encode(OptionCode::TakeOver, OptionReply::Ack, &[], out);
     }
 
     /// Answers after the wanted device was opened: what was agreed on if the negotiation ended with it, and nothing if the
@@ -331,6 +344,14 @@ impl Handshake {
                 }
                 (OptionReply::Invalid, "that is agreed on")
             }
+            OptionCode::TakeOver => match (DeviceId::try_from(data), self.device_id) {
+                (Ok(id), None) => {
+                    self.device_id = Some(id);
+                    return Ok(Next::TakeOver(id));
+                }
+                (Ok(id), Some(known)) if id == known => return Ok(Next::TakeOver(id)),
+                _ => (OptionReply::Invalid, "a connection has one id, of 16 bytes"),
+            },
             OptionCode::Abort | OptionCode::Other(_) => {
                 (OptionReply::Unsupported, "the server does not know the option")
             }

@@ -9,15 +9,18 @@
 //! ```
 //!
 //! Each of these depends only on those before it: [`wire`], the bytes of the protocol; `transmission`; `handshake`;
-//! `intake` and `outbox`, the two directions of a stream; `settings`, `stats`, `service`, the state that all
+//! `intake` and `outbox`, the two directions of a stream; `budget`, `leases`, `settings`, `stats`,
+//! `service`, the state that all
 //! connections share; `pipeline`, the requests in progress of one; `connection`, `server`.
 //!
 //! Requests are begun in the order they came, and answered in any order. The server tells clients that a flush covers
 //! every connection (`CAN_MULTI_CONN`); [`BlockDevice::flush`](engine::block::BlockDevice::flush) does.
 
+mod budget;
 mod connection;
 mod handshake;
 mod intake;
+mod leases;
 mod outbox;
 mod pipeline;
 mod server;

@@ -16,13 +16,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use engine::block::{self, BlockDevice, Extent, IoBuf, IoBufMut};
+use engine::block::{self, BlockDevice, Durable, Extent, IoBuf, IoBufMut};
 use futures_util::poll;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Share;
 use super::intake::{Arrived, Intake, Next};
 use super::outbox::Outbox;
 use super::service::Service;
@@ -34,6 +35,8 @@ use crate::listener::{CLOSING_GRACE, Stream};
 const HEADS_BYTES_MAX: usize = 1024 * 1024;
 /// A connection logs an error of one kind once in this time.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// How often a silent connection looks at the size of its device.
+const SIZE_CHECK: Duration = Duration::from_secs(1);
 
 /// Whether more is read from the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -49,21 +52,26 @@ pub(super) struct Pipeline<'a> {
     service: &'a Service,
     device: &'a dyn BlockDevice,
     name: &'a str,
+    /// The size that the client knows, in bytes.
+    size: u64,
     agreed: Agreed,
     intake: Intake,
     outbox: Outbox,
     /// Requests in flight, and the memory they hold.
     requests: usize,
     memory: u64,
+    /// Of the memory of all connections.
+    share: Share<'a>,
     /// When errors of a kind were logged last.
     logged: Vec<(Errno, Instant)>,
+    /// The device was deleted, or its store is closing.
+    is_gone: bool,
 }
 
-/// A request that is done.
+/// Requests that are done: one, or writes that became one.
 struct Completed {
-    request: Request,
     memory: u64,
-    result: block::Result<Outcome>,
+    results: Vec<(Request, block::Result<Outcome>)>,
 }
 
 /// A request in progress.
@@ -80,7 +88,7 @@ impl<'a> Pipeline<'a> {
     /// `input` was read behind the last option.
     pub(super) fn new(
         service: &'a Service,
-        (name, device): (&'a str, &'a dyn BlockDevice),
+        (name, device, size): (&'a str, &'a dyn BlockDevice, u64),
         agreed: Agreed,
         input: BytesMut,
     ) -> Self {
@@ -88,29 +96,41 @@ impl<'a> Pipeline<'a> {
             service,
             device,
             name,
+            size,
             agreed,
             intake: Intake::new(agreed, input),
             outbox: Outbox::default(),
             requests: 0,
             memory: 0,
+            share: Share::new(&service.budget),
             logged: Vec::new(),
+            is_gone: false,
         }
     }
 
-    /// Serves requests until the client is done or `stop` is cancelled; then completes and answers those in flight, and
-    /// closes.
+    /// Serves requests until the client is done, `stop` is cancelled, the device is gone, or it has another size than the
+    /// client knows. The protocol cannot tell a client of a size, so it must connect again. Then completes and answers those in flight, and
+    /// closes. Once `end` is cancelled it only completes those in flight: the client has another connection.
+    ///
+    /// Whatever it returns, no request is in progress then.
     pub(super) async fn run(
         mut self,
         stream: impl Stream,
         stop: &CancellationToken,
+        end: &CancellationToken,
     ) -> io::Result<()> {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut stopped = pin!(stop.cancelled());
         let mut in_flight = InFlight::new();
         let mut reading = Reading::Yes;
+        let mut size_check = interval_at(Instant::now() + SIZE_CHECK, SIZE_CHECK);
+        size_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let budget = &self.service.budget;
         let ended = loop {
+            // Room that another connection frees from here on wakes this one.
+            let freed = budget.freed();
             if reading != Reading::Ended {
-                match self.begin(&mut in_flight).await {
+                match self.begin(&mut in_flight, &mut reader).await {
                     Ok(next) => reading = next,
                     Err(malformed) => {
                         break Err(io::Error::new(io::ErrorKind::InvalidData, malformed));
@@ -123,8 +143,14 @@ impl<'a> Pipeline<'a> {
             if reading == Reading::Ended && in_flight.is_empty() {
                 break Ok(());
             }
+            self.share.hold(self.held() + self.intake.held());
             tokio::select! {
                 biased;
+                () = end.cancelled() => {
+                    while in_flight.next().await.is_some() {}
+                    let why = "the client connected again";
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+                }
                 sent = self.outbox.send(&mut writer), if !self.outbox.is_sent() => {
                     if let Err(error) = sent {
                         break Err(error);
@@ -137,35 +163,68 @@ impl<'a> Pipeline<'a> {
                     Ok(_) => {}
                     Err(error) => break Err(error),
                 },
+                () = freed, if reading == Reading::Later => {}
+                // The next round looks.
+                _ = size_check.tick(), if reading != Reading::Ended => {}
             }
         };
         // Whatever ended the connection: what the client asked for before is done.
         while let Some(completed) = in_flight.next().await {
             self.complete(completed);
         }
-        let said = timeout(CLOSING_GRACE, goodbye(&mut self.outbox, &mut writer)).await;
-        ended.and(said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
+        let said = timeout(CLOSING_GRACE, goodbye(&mut self.outbox, &mut writer));
+        match end.run_until_cancelled(said).await {
+            Some(said) => ended.and(said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))),
+            None => ended,
+        }
     }
 
     /// Begins the requests that have arrived, as far as there is room. Each is polled once, so they reach the device in
     /// this order.
-    async fn begin(&mut self, in_flight: &mut InFlight<'a>) -> Result<Reading, Malformed> {
+    async fn begin(
+        &mut self,
+        in_flight: &mut InFlight<'a>,
+        reader: &mut (impl AsyncRead + Unpin),
+    ) -> Result<Reading, Malformed> {
         loop {
-            let has_room =
-                |more| has_room(self.service, self.requests, self.memory, &self.outbox, more);
-            match self.intake.next(|| self.device.geometry().size, has_room)? {
+            if self.is_gone || self.device.geometry().size != self.size {
+                return Ok(Reading::Ended);
+            }
+            let has_room = |requests, bytes, more| {
+                let held = self.memory + self.outbox.data_bytes() + bytes as u64;
+                let ours = (self.requests + requests, held);
+                has_room(self.service, &self.share, &self.outbox, ours, more)
+            };
+            let next = self.intake.next(self.size, has_room)?;
+            let arrived = match next {
                 Next::Read => return Ok(Reading::Yes),
                 Next::Wait => return Ok(Reading::Later),
-                Next::Arrived(Arrived::Disconnect) => return Ok(Reading::Ended),
-                Next::Arrived(Arrived::Refused(request, refusal)) => {
+                Next::Arrived(arrived) => arrived,
+                Next::Continue => {
+                    let read = poll!(pin!(self.intake.read(reader)));
+                    match read {
+                        Poll::Ready(Ok(1..)) => continue,
+                        // The end of the stream is met again, once this write has begun.
+                        _ => match self.intake.release() {
+                            Some(arrived) => arrived,
+                            None => return Ok(Reading::Yes),
+                        },
+                    }
+                }
+            };
+            match arrived {
+                Arrived::Disconnect => return Ok(Reading::Ended),
+                Arrived::Refused(request, refusal) => {
                     self.reply(&request, Err(refusal));
                 }
-                Next::Arrived(Arrived::Request(request, plan, data)) => {
-                    self.requests += 1;
+                Arrived::Requests(requests, plan, data) => {
+                    self.requests += requests.len();
+                    self.service.stats.merged.add(requests.len() as u64 - 1);
                     self.memory += plan.memory();
+                    self.share.hold(self.held() + self.intake.held());
                     let (service, device) = (self.service, self.device);
                     let mut work: Work<'a> =
-                        Box::pin(execute(service, device, request, plan, data));
+                        Box::pin(execute(service, device, requests, plan, data));
                     match poll!(&mut work) {
                         Poll::Ready(completed) => self.complete(completed),
                         Poll::Pending => in_flight.push(work),
@@ -175,13 +234,25 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Writes the reply of a request that is done.
+    /// The memory of requests in progress and of unsent replies, in bytes.
+    fn held(&self) -> u64 {
+        self.memory + self.outbox.data_bytes()
+    }
+
+    /// Writes the replies of requests that are done.
     fn complete(&mut self, completed: Completed) {
-        let Completed { request, memory, result } = completed;
-        self.requests -= 1;
+        let Completed { memory, results } = completed;
+        self.requests -= results.len();
         self.memory -= memory;
+        for (request, result) in results {
+            self.answer(request, result);
+        }
+    }
+
+    fn answer(&mut self, request: Request, result: block::Result<Outcome>) {
         let result = result.map_err(|error| {
             let refusal = Refusal::of(&error);
+            self.is_gone |= refusal.error == Errno::Shutdown;
             self.log(&request, &refusal);
             refusal
         });
@@ -223,13 +294,21 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// Whether there is room for a request that needs `more` memory. If no other holds any, there is.
-fn has_room(service: &Service, requests: usize, memory: u64, outbox: &Outbox, more: u64) -> bool {
-    let settings = &service.settings;
-    let held = memory + outbox.data_bytes();
+/// Whether there is room for a request that needs `more` memory beside `requests` that hold `held`. If those hold none,
+/// there is.
+fn has_room(
+    service: &Service,
+    share: &Share<'_>,
+    outbox: &Outbox,
+    (requests, held): (usize, u64),
+    more: u64,
+) -> bool {
+    let Service { settings, budget, .. } = service;
+    let has_memory = held.saturating_add(more) <= settings.payload_bytes_max
+        && (more == 0 || budget.has_room(share, held, more));
     requests < settings.requests_max.max(1)
         && outbox.heads_bytes() < HEADS_BYTES_MAX
-        && (held == 0 || held.saturating_add(more) <= settings.payload_bytes_max)
+        && (held == 0 || has_memory)
 }
 
 /// Sends all replies, and closes.
@@ -240,25 +319,35 @@ async fn goodbye(outbox: &mut Outbox, writer: &mut (impl AsyncWrite + Unpin)) ->
     writer.shutdown().await
 }
 
-/// Does a request.
+/// Does requests: one, or writes that become one.
 async fn execute(
     service: &Service,
     device: &dyn BlockDevice,
-    request: Request,
+    requests: Vec<Request>,
     plan: Plan,
     data: Option<IoBuf>,
 ) -> Completed {
-    let _counted = service.stats.begin(request.command, request.len);
+    let count = |request: &Request| service.stats.begin(request.command, request.len);
+    let _counted: Vec<_> = requests.iter().map(count).collect();
     let memory = plan.memory();
     let changed = |()| Outcome::Changed;
     let result = match plan {
         Plan::Read { offset, len } => {
             let read = device.read(offset, IoBufMut::zeroed(len)).await;
             // Any other number of bytes would be taken for the next reply.
-            read.inspect(|data| assert_eq!(data.len(), len)).map(Outcome::Read)
+            read.and_then(|data| match data.len() {
+                read if read == len => Ok(Outcome::Read(data)),
+                read => {
+                    Err(block::Error::Unavailable(format!("the device read {read} of {len} bytes")))
+                }
+            })
         }
         Plan::Write { offset, durable, .. } => {
             let data = data.expect("the intake reads the data of every write");
+            if requests.len() > 1 {
+                let results = write_all(device, requests, data, durable).await;
+                return Completed { memory, results };
+            }
             device.write(offset, data, durable).await.map(changed)
         }
         Plan::Flush => device.flush().await.map(changed),
@@ -269,5 +358,33 @@ async fn execute(
         Plan::Prefetch { range } => device.prefetch(range).await.map(changed),
         Plan::Extents { range, most } => device.extents(range, most).await.map(Outcome::Extents),
     };
-    Completed { request, memory, result }
+    // Others than writes are one.
+    let results =
+        requests.into_iter().next().map(|request| (request, result)).into_iter().collect();
+    Completed { memory, results }
+}
+
+/// Does writes that continue each other as one. If there is no room, each is tried by itself: those over bytes that have
+/// room work.
+async fn write_all(
+    device: &dyn BlockDevice,
+    requests: Vec<Request>,
+    data: IoBuf,
+    durable: Durable,
+) -> Vec<(Request, block::Result<Outcome>)> {
+    let offset = requests.first().map_or(0, |first| first.offset);
+    let whole = device.write(offset, data.clone(), durable).await;
+    let is_full = matches!(whole, Err(block::Error::OutOfSpace(_)));
+    let mut results = Vec::with_capacity(requests.len());
+    for request in requests {
+        let result = if is_full {
+            let start = (request.offset - offset) as usize;
+            let part = data.slice(start..start + request.len as usize);
+            device.write(request.offset, part, durable).await
+        } else {
+            whole.clone()
+        };
+        results.push((request, result.map(|()| Outcome::Changed)));
+    }
+    results
 }

@@ -2,12 +2,18 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 
 use super::connection::Joined;
 use super::service::Service;
 use crate::admission::Limits;
 use crate::listener::{Arrival, Counts, Failure, Listener, Protocol, Socket, Stream, Terms};
 use crate::tls::Tls;
+
+/// The silence after which a client's machine is probed. Clients with nothing to do are silent for hours.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// An NBD server.
 pub struct Server {
@@ -36,20 +42,20 @@ impl Server {
             handshake_timeout: settings.handshake_timeout,
             stop_grace: settings.stop_grace,
         };
-        let nbd = Nbd { service: self.service, tls: self.tls, over: PhantomData };
+        let nbd = Nbd::<L> { service: self.service, tls: self.tls, over: PhantomData };
         Listener::new(nbd, None, terms).run(socket, stop).await;
     }
 }
 
-/// NBD, over streams of one kind.
-struct Nbd<S> {
+/// NBD, over connections of one kind of socket.
+struct Nbd<L> {
     service: Arc<Service>,
     tls: Option<Arc<Tls>>,
-    over: PhantomData<fn(S)>,
+    over: PhantomData<fn(L)>,
 }
 
-impl<S: Stream> Protocol for Nbd<S> {
-    type Stream = S;
+impl<L: Socket> Protocol for Nbd<L> {
+    type Stream = L::Stream;
     type Session = Joined;
 
     fn counts(&self) -> Counts<'_> {
@@ -58,10 +64,11 @@ impl<S: Stream> Protocol for Nbd<S> {
         Counts { open, accepted, rejected: &stats.rejected, shed: &stats.shed }
     }
 
-    fn begin(&self, _stream: &S, arrival: Arrival) -> Joined {
+    fn begin(&self, stream: &L::Stream, arrival: Arrival) -> Joined {
+        L::keep_alive(stream, IDLE_MAX);
         let Arrival { guest, stop, .. } = arrival;
         let (service, tls) = (Arc::clone(&self.service), self.tls.clone());
-        Joined { service, tls, guest, stop }
+        Joined { service, tls, guest, stop, end: CancellationToken::new() }
     }
 
     async fn serve(joined: Joined, stream: impl Stream) -> Result<(), Failure> {

@@ -18,6 +18,9 @@ pub struct Settings {
     /// The most bytes of a connection's reads and writes that are in progress, or whose replies are not sent yet. Beyond
     /// it, the server stops reading from the connection; a single longer request is still served. Default 64 MiB.
     pub payload_bytes_max: u64,
+    /// The most bytes of all connections' reads and writes that are in progress, or whose replies are not sent yet. Beyond
+    /// it, each connection has one such request at a time, of at most 32 MiB. Default 256 MiB.
+    pub all_payload_bytes_max: u64,
     /// How long a client may take to choose a device, with the TLS handshake. A longer time lets clients hold
     /// connections without a device for longer. Default 30 s.
     pub handshake_timeout: Duration,
@@ -32,6 +35,7 @@ impl Default for Settings {
             clients_per_address: None,
             requests_max: 128,
             payload_bytes_max: 64 * 1024 * 1024,
+            all_payload_bytes_max: 256 * 1024 * 1024,
             handshake_timeout: Duration::from_secs(30),
             stop_grace: Duration::from_secs(5),
         }

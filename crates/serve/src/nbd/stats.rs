@@ -39,6 +39,8 @@ pub struct Stats {
     pub attached: Counter,
     /// Requests in progress.
     pub in_flight: Counter,
+    /// Writes that became part of the write before them.
+    pub merged: Counter,
     requests: [Counter; COMMANDS.len()],
     bytes: [Counter; COMMANDS.len()],
     errors: [Counter; ERRORS.len()],

@@ -22,7 +22,15 @@ use super::*;
 use crate::listener::Socket;
 use crate::tls::{Tls, TlsClientFiles, TlsFiles};
 
+mod ends;
+mod merges;
+mod recorder;
+mod take_over;
+
 const SIZE: u64 = 1 << 20;
+const EPOCH: CacheEpoch = [9; 16];
+/// What clients call their device.
+const ID: [u8; 16] = [7; 16];
 
 /// Connections in memory.
 struct Queue(Mutex<mpsc::Receiver<DuplexStream>>);
@@ -56,7 +64,7 @@ impl Stage {
     }
 
     fn with_tls(devices: Arc<dyn BlockDevices>, settings: Settings, tls: Option<Arc<Tls>>) -> Self {
-        let service = Arc::new(Service::new(settings, devices));
+        let service = Arc::new(Service::new(settings, devices, EPOCH));
         let (queue, connections) = mpsc::channel(1);
         let (stop, stopped) = oneshot::channel();
         let server = Server::new(Arc::clone(&service), tls);
@@ -73,17 +81,16 @@ impl Stage {
 
     /// A client of device `a` that has agreed on these options.
     async fn client(&self, options: &[OptionCode]) -> Client {
-        let mut stream = self.connect().await;
-        let mut greeting = [0; GREETING_BYTES];
-        stream.read_exact(&mut greeting).await.expect("a greeting");
-        let flags = decode_greeting(&greeting).expect("a server");
-        stream.write_u32(flags.into()).await.expect("it reads");
+        let stream = greeted(self.connect().await).await;
         let mut client = Client { stream, headers: Headers::Compact, cookie: 0, flags: 0 };
         for &option in options {
             let mut data = Vec::new();
             if option == OptionCode::SetMetaContext {
                 let queries = vec![BASE_ALLOCATION.to_owned()];
                 MetaRequest { name: "a".to_owned(), queries }.encode(&mut data);
+            }
+            if option == OptionCode::TakeOver {
+                data.extend(ID);
             }
             client.negotiate(option, &data).await;
             if option == OptionCode::ExtendedHeaders {
@@ -94,6 +101,22 @@ impl Stage {
         InfoRequest { name: String::new(), wanted: Vec::new() }.encode(&mut data);
         client.negotiate(OptionCode::Go, &data).await;
         client
+    }
+}
+
+/// Takes the server's greeting, and answers it.
+async fn greeted(mut stream: DuplexStream) -> DuplexStream {
+    let mut greeting = [0; GREETING_BYTES];
+    stream.read_exact(&mut greeting).await.expect("a greeting");
+    let flags = decode_greeting(&greeting).expect("a server");
+    stream.write_u32(flags.into()).await.expect("it reads");
+    stream
+}
+
+/// Lets the server do what it can: all tasks run on the thread of the test.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -134,6 +157,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             {
                 assert_eq!(export.size, SIZE);
                 self.flags = export.flags;
+            }
+            if head.reply == OptionReply::CacheEpoch {
+                assert_eq!(body, EPOCH);
             }
             if head.reply == OptionReply::Ack {
                 return;
@@ -356,7 +382,7 @@ impl BlockDevice for Slow {
     }
 }
 
-struct Only(Arc<Slow>);
+struct Only(Arc<dyn BlockDevice>);
 
 impl BlockDevices for Only {
     fn names(&self) -> Vec<String> {
@@ -365,7 +391,7 @@ impl BlockDevices for Only {
 
     fn open(&self, _: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
         let device = Arc::clone(&self.0);
-        Box::pin(async { Ok(device as Arc<dyn BlockDevice>) })
+        Box::pin(async { Ok(device) })
     }
 }
 
@@ -386,12 +412,14 @@ async fn the_errors_of_a_device_have_numbers() {
         for (command, data, error) in [
             (Command::Write, &b"x"[..], Errno::NoSpace),
             (Command::WriteZeroes, b"", Errno::NotSupported),
-            (Command::Trim, b"", Errno::Shutdown),
             (Command::Cache, b"", Errno::Io),
         ] {
             assert_eq!(client.ask(command, 0, (0, 1), data).await, Reply::Error(error));
         }
         assert_eq!(client.ask(Command::Flush, 0, (0, 0), b"").await, Reply::Error(Errno::Io));
+        let gone = client.ask(Command::Trim, 0, (0, 1), b"").await;
+        assert_eq!(gone, Reply::Error(Errno::Shutdown));
+        assert!(client.is_closed().await, "the device is gone");
         let errors: HashMap<_, _> = stage.service.stats.errors().collect();
         assert_eq!((errors["io"], errors["no_space"]), (2, 1));
     }
@@ -423,9 +451,7 @@ async fn requests_begin_in_order_and_no_more_than_the_limit() {
     let (slow, stage) = slow(Settings { requests_max: 8, ..Settings::default() }).await;
     let mut client = stage.client(STRUCTURED).await;
     crowd(&slow, &mut client, 20, 8).await;
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    settle().await;
     assert_eq!(stage.service.stats.in_flight.get(), 8);
     slow.open();
     hear_all(&mut client, 20).await;
@@ -437,13 +463,32 @@ async fn payloads_are_limited_but_for_a_single_one() {
     let (slow, stage) = slow(Settings { payload_bytes_max: 1024, ..Settings::default() }).await;
     let mut client = stage.client(STRUCTURED).await;
     crowd(&slow, &mut client, 10, 2).await;
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    settle().await;
     assert_eq!(slow.begun.lock().len(), 2);
     slow.open();
     hear_all(&mut client, 10).await;
     assert_eq!(client.read(0, 100_000).await.len(), 100_000);
+}
+
+/// Two connections share the memory of one request and a half, and each begins one.
+#[tokio::test]
+async fn all_connections_share_a_limit_and_each_has_one_request() {
+    let settings = Settings { all_payload_bytes_max: 768, ..Settings::default() };
+    let (slow, stage) = slow(settings).await;
+    let (mut one, mut other) = (stage.client(STRUCTURED).await, stage.client(STRUCTURED).await);
+    crowd(&slow, &mut one, 5, 1).await;
+    crowd(&slow, &mut other, 5, 2).await;
+    settle().await;
+    assert_eq!((slow.begun.lock().len(), stage.service.payload_bytes()), (2, 1024));
+    // The reply to one makes room for another one.
+    slow.open();
+    hear_all(&mut one, 5).await;
+    hear_all(&mut other, 5).await;
+    drop((one, other));
+    while stage.service.stats.open.get() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stage.service.payload_bytes(), 0);
 }
 
 #[tokio::test]
@@ -462,9 +507,7 @@ async fn requests_in_flight_are_answered_before_the_end() {
                 std::mem::replace(&mut stage.stop, unused).send(()).expect("the server runs");
             }
         }
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
+        settle().await;
         slow.open();
         hear_all(&mut client, 20).await;
         assert!(client.is_closed().await, "{ends}");

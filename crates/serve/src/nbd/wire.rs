@@ -27,6 +27,9 @@ pub use request::{Headers, Request};
 /// The longest string of the protocol, in bytes.
 pub const STRING_BYTES_MAX: usize = 4096;
 
+/// What a server answers to [`OptionCode::TakeOver`]: while it stays the same, the server has lost no acknowledged change.
+pub type CacheEpoch = [u8; 16];
+
 /// The context that tells holes from data.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 

@@ -1,5 +1,6 @@
 //! The services of the stores: each starts once its store is open, and refuses its clients before.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use serve::admin::Late;
 use serve::listener::Socket;
 use serve::mqtt::{self, Subscriber};
+use serve::nbd::wire::CacheEpoch;
 use serve::resp::{Server, Service};
 use serve::tls::Tls;
 use serve::{http, listener, nbd, resp};
@@ -135,15 +137,30 @@ impl Points {
 /// The listener for NBD clients.
 pub(super) struct Devices {
     pub(super) endpoint: nbd::Settings,
+    pub(super) cache_epoch: CacheEpoch,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) service: Late<nbd::Service>,
+}
+
+/// Another one after the machine restarted, if acknowledged changes of a store may be lost then.
+pub(super) fn cache_epoch(is_durable: bool) -> CacheEpoch {
+    if is_durable {
+        return CacheEpoch::default();
+    }
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).unwrap_or_else(|_| {
+        // Then each start of the program counts as one of the machine: a client may hear of a loss that was none.
+        let random = || RandomState::new().hash_one(0);
+        (u128::from(random()) << 64) | u128::from(random())
+    });
+    boot.to_be_bytes()
 }
 
 impl Devices {
     /// The service of the store, if that is open.
     fn start(&self, program: &Program) -> Option<Arc<nbd::Service>> {
         let devices = Arc::new(program.block()?.engine().clone());
-        let service = nbd::Service::new(self.endpoint.clone(), devices);
+        let service = nbd::Service::new(self.endpoint.clone(), devices, self.cache_epoch);
         Some(Arc::clone(self.service.get_or_init(|| Arc::new(service))))
     }
 

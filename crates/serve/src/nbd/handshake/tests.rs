@@ -170,6 +170,7 @@ fn with_tls_nothing_is_told_before_it() {
         OptionCode::Info,
         OptionCode::StructuredReply,
         OptionCode::SetMetaContext,
+        OptionCode::TakeOver,
         OptionCode::Other(77),
     ] {
         assert_eq!(client.ask(option, &go("a", &[])), OptionReply::TlsRequired);
@@ -248,6 +249,25 @@ fn a_context_is_selected_for_one_device() {
 }
 
 #[test]
+fn a_connection_takes_over_with_one_id() {
+    let mut client = Client::plain(&["a"]);
+    for id in [&[7; 15][..], &[7; 17], &[]] {
+        assert_eq!(client.ask(OptionCode::TakeOver, id), OptionReply::Invalid);
+    }
+    for _ in 0..2 {
+        let (told, next) = client.send(OptionCode::TakeOver, &[7; 16]);
+        let Ok(Next::TakeOver(id)) = next else { panic!("{next:?}") };
+        assert_eq!((told, id), (vec![], [7; 16]), "it is answered later");
+        let mut out = BytesMut::new();
+        Handshake::took_over(&[9; 16], &mut out);
+        let epoch = (OptionReply::CacheEpoch, vec![9; 16]);
+        assert_eq!(heard(&out, OptionCode::TakeOver), [epoch, (OptionReply::Ack, vec![])]);
+    }
+    assert_eq!(client.ask(OptionCode::TakeOver, &[8; 16]), OptionReply::Invalid);
+    assert_eq!(client.wants(OptionCode::Go, &go("a", &[])).name, "a");
+}
+
+#[test]
 fn what_is_too_long_or_unknown_is_refused() {
     let mut client = Client::plain(&["a"]);
     assert_eq!(client.ask(OptionCode::Other(4), b"x"), OptionReply::Unsupported);
@@ -289,7 +309,7 @@ proptest! {
                 let names = || client.devices.clone();
                 match client.handshake.next(&mut client.input, names, &mut out) {
                     Ok(Next::Read) => break,
-                    Ok(Next::Answered) => {}
+                    Ok(Next::Answered | Next::TakeOver(_)) => {}
                     Ok(Next::Open(wanted)) => {
                         prop_assert!(!has_tls && ["a", "b"].contains(&&wanted.name[..]));
                         let closed = Err(Error::Closed("it stops".into()));

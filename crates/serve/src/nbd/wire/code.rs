@@ -54,9 +54,14 @@ codes! {
         SetMetaContext = 10,
         /// Requests and replies have lengths of 64 bits.
         ExtendedHeaders = 11,
+        /// Ends earlier connections of the client's device, whose id of 16 bytes is the data. Plimsoll's own, the
+        /// letters `PLIM`: clients fall back where a server does not know it.
+        TakeOver = TAKE_OVER,
     }
 }
 
+/// The number of Plimsoll's own option, and of the reply to it.
+const TAKE_OVER: u32 = 0x504c_494d;
 /// Replies from here on are errors.
 const ERROR: u32 = 1 << 31;
 
@@ -71,6 +76,8 @@ codes! {
         Info = 3,
         /// A context.
         MetaContext = 4,
+        /// To `TakeOver`: the cache epoch of the server, 16 bytes. Equal ones mean that no acknowledged change was lost.
+        CacheEpoch = TAKE_OVER,
         /// The server does not know the option.
         Unsupported = ERROR + 1,
         /// The server is set up not to allow it.

@@ -5,7 +5,7 @@
 //! A relay sends requests again when a connection breaks. If the server died, nothing carries out the earlier ones any more.
 //! But a network may break a connection to a server that runs on. It may then still have an earlier write in its hands,
 //! and carry it out after later writes to the same blocks were answered. So each connection first names the device it
-//! serves, by the option [`TAKE_OVER`] with an identifier of 16 bytes. The server ends all earlier connections with the
+//! serves, by the option [`OptionCode::TakeOver`] with an identifier of 16 bytes. The server ends all earlier connections with the
 //! same identifier: it drops requests that it has not begun, waits for those it has, and only then answers. It answers
 //! with 16 bytes of its own, its *cache epoch*, and an acknowledgement. Equal epochs mean that every change it ever
 //! answered is still there; after the death of a machine with changes in its memory the epoch is another one.
@@ -17,14 +17,12 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use serve::nbd::wire::{
-    self, Export, GREETING_BYTES, Info, InfoKind, InfoRequest, Malformed, OPTION_REPLY_BYTES,
-    OptionCode, OptionHead, OptionReply, OptionReplyHead, flags,
+    self, CacheEpoch, Export, GREETING_BYTES, Info, InfoKind, InfoRequest, Malformed,
+    OPTION_REPLY_BYTES, OptionCode, OptionHead, OptionReply, OptionReplyHead, flags,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Plimsoll's own option and type of its reply, the letters `PLIM`: see above.
-const TAKE_OVER: u32 = 0x504c_494d;
 /// What the kernel's requests are multiples of, in bytes.
 const BLOCK: u32 = 4096;
 /// Most bytes of one reply to an option.
@@ -42,11 +40,8 @@ pub(super) struct Connection {
     pub(super) stream: Box<dyn Stream>,
     pub(super) export: Export,
     /// The server's cache epoch; `None` if it cannot end earlier connections.
-    pub(super) epoch: Option<Epoch>,
+    pub(super) epoch: Option<CacheEpoch>,
 }
-
-/// Equal ones: the server lost no change that it had answered.
-pub(super) type Epoch = [u8; 16];
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -131,15 +126,18 @@ pub(super) async fn negotiate(
 }
 
 /// Ends earlier connections of the device. Returns the cache epoch of a server that can.
-async fn take_over(stream: &mut Box<dyn Stream>, id: &[u8; 16]) -> Result<Option<Epoch>, Failure> {
-    let option = OptionCode::Other(TAKE_OVER);
+async fn take_over(
+    stream: &mut Box<dyn Stream>,
+    id: &[u8; 16],
+) -> Result<Option<CacheEpoch>, Failure> {
+    let option = OptionCode::TakeOver;
     ask(stream, option, id).await?;
     let mut epoch = None;
     loop {
         let (reply, body) = reply(stream, option).await?;
         match reply {
             OptionReply::Ack => return Ok(epoch),
-            OptionReply::Other(TAKE_OVER) => epoch = body.try_into().ok(),
+            OptionReply::CacheEpoch => epoch = body.try_into().ok(),
             OptionReply::Shutdown | OptionReply::TlsRequired => return Err(failed(reply, &body)),
             _ if reply.is_error() => return Ok(None),
             _ => (),
@@ -204,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    const OURS: OptionCode = OptionCode::Other(TAKE_OVER);
+    const OURS: OptionCode = OptionCode::TakeOver;
     type Script<'a> = (OptionCode, OptionReply, &'a [u8]);
 
     /// Plays a server: sends what is given, and returns what it got.
@@ -245,7 +243,7 @@ mod tests {
     async fn a_server_of_ours_ends_earlier_connections_and_says_its_epoch() {
         let export = export();
         let replies: [Script; 4] = [
-            (OURS, OptionReply::Other(TAKE_OVER), &[9; 16]),
+            (OURS, OptionReply::CacheEpoch, &[9; 16]),
             (OURS, OptionReply::Ack, &[]),
             (OptionCode::Go, OptionReply::Info, &export),
             (OptionCode::Go, OptionReply::Ack, &[]),

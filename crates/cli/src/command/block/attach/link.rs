@@ -4,12 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use serve::nbd::wire::Export;
+use serve::nbd::wire::{CacheEpoch, Export};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use volume::Clock;
 
-use super::client::{Connection, Epoch, Failure};
+use super::client::{Connection, Failure};
 use super::relay::{Relay, Violation};
 
 /// The shortest time between two attempts to connect.
@@ -49,7 +49,7 @@ pub(super) struct Link<A> {
     around: A,
     clock: Clock,
     export: Export,
-    epoch: Option<Epoch>,
+    epoch: Option<CacheEpoch>,
     give_up: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ impl<A: Around> Link<A> {
                 }
                 tracing::warn!("the connection to the server broke: {why}; requests wait for it");
             }
-            // Closed before the next one is dialed: a server without `TAKE_OVER` knows no better.
+            // Closed before the next one is dialed: a server without `TakeOver` knows no better.
             drop(connection.take());
             self.relay.on_disconnected();
             let lost = self.clock.now();
