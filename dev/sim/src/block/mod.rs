@@ -25,6 +25,7 @@ mod disk;
 mod history;
 mod narrow;
 mod rot;
+mod rotting;
 mod world;
 
 use std::cell::RefCell;
@@ -241,7 +242,7 @@ async fn begin(
     sim.spawn("cleaner", tend(Rc::clone(world), store.clone(), seeded(random)));
     if world.weather.get() == Weather::Rot {
         let (world, store, pool) = (Rc::clone(world), store.clone(), pool.clone());
-        sim.spawn("rot", rot::rot(world, store, pool, rows.clone(), seeded(random)));
+        sim.spawn("rot", rotting::rot(world, store, pool, rows.clone(), seeded(random)));
     } else if world.rot.is_empty() && random.random_bool(0.7) {
         sim.spawn("copier", repair(Rc::clone(world), pool.clone(), seeded(random)));
     }
