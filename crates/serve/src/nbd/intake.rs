@@ -369,10 +369,13 @@ mod tests {
 
     const KIB: usize = 1024;
 
+    /// Its offset, length and flags.
+    type Write = (usize, usize, u16);
+
     /// Offsets and lengths of writes with their flags, and which of them become one when they come together.
     #[tokio::test]
     async fn writes_that_continue_each_other_become_one() {
-        let cases: [(&[(usize, usize, u16)], &[usize]); 9] = [
+        let cases: [(&[Write], &[usize]); 9] = [
             (&[(0, 64 * KIB, 0); 1], &[1]),
             (&[(0, 4096, 0), (4096, 1, 0), (4097, 70 * KIB, 0)], &[3]),
             (&[(0, 4096, 0), (8192, 4096, 0)], &[1, 1]),
