@@ -320,6 +320,7 @@ impl Device {
             true => data,
             false => self.complete(extent, &pages, range, &data).await?,
         };
+        self.shared.room.take(new_bytes(&pages, &blocks)).await?;
         let object = self.object(extent).await?;
         let _writing = self.mark(extent, &blocks).await?;
         let unsure = Unsure { device: self, extent, pages: &pages, range: &blocks };
@@ -456,9 +457,12 @@ impl Device {
     ) -> Result<()> {
         self.settle(extent, range).await?;
         let pages = self.pages(extent, range).await;
+        self.load(extent, &pages, range).await?;
+        if room == Zeros::Keep {
+            self.shared.room.take(new_bytes(&pages, range)).await?;
+        }
         let object = self.object(extent).await?;
         let _writing = self.mark(extent, range).await?;
-        self.load(extent, &pages, range).await?;
         let unsure = Unsure { device: self, extent, pages: &pages, range };
         match object.zero(range.start, range.end - range.start, room, CHANGE).await {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -498,6 +502,9 @@ impl Device {
     /// An extent, which is made if it does not exist.
     async fn extent_or_new(&self, number: u64) -> Result<Arc<Extent>> {
         loop {
+            if self.extents.get(number).map_err(|e| self.failed(e))?.is_none() {
+                self.shared.room.take(self.shape.object() - self.shape.extent()).await?;
+            }
             let extent = self.extents.get_or_create(number).await.map_err(|e| self.failed(e))?;
             if !extent.is_gone() {
                 return Ok(extent);
@@ -821,6 +828,20 @@ fn compare(pages: &[Arc<Page>], range: &Range<u64>, bytes: &mut [u8]) -> Compare
         same &= compared.unwrap_or(false);
     }
     if same { Compared::Same } else { Compared::Unsure }
+}
+
+/// The bytes of the blocks that have no room yet; those whose page is not loaded may have none.
+fn new_bytes(pages: &[Arc<Page>], range: &Range<u64>) -> u64 {
+    let of = |(page, region): (&Arc<Page>, u64)| {
+        let from = range.start.max(region * REGION);
+        let count = ((range.end.min((region + 1) * REGION) - from) / BLOCK) as usize;
+        let first = block_of(from);
+        let zeros = |sums: &Sums| {
+            (first..first + count).filter(|&block| sums.get(block) == Known::Zeros).count()
+        };
+        page.look(zeros).unwrap_or(count) as u64 * BLOCK
+    };
+    pages.iter().zip(regions_of(range)).map(of).sum()
 }
 
 fn all_zeros(pages: &[Arc<Page>], range: &Range<u64>) -> bool {

@@ -24,6 +24,7 @@ mod figures;
 mod marks;
 mod pages;
 mod regions;
+mod room;
 mod shape;
 mod sums;
 mod table;
@@ -49,6 +50,7 @@ use self::figures::Counts;
 pub use self::figures::Figures;
 use self::marks::Marks;
 use self::pages::Pages;
+use self::room::Room;
 use self::shape::{BLOCK, REGION, REGIONS_MAX, Shape};
 pub use self::table::Limit;
 use self::table::{Row, Table, check_name, check_size};
@@ -123,6 +125,7 @@ struct Shared {
     clock: Clock,
     options: Options,
     pages: Pages,
+    room: Room,
     counts: Counts,
 }
 
@@ -133,7 +136,9 @@ impl Store {
     /// As the kind says. `Corrupt`: the table of devices.
     pub async fn open(volume: Arc<dyn Volume>, options: Options, clock: Clock) -> Result<Self> {
         let pages = Pages::new(options.checksum_bytes);
-        let shared = Arc::new(Shared { volume, clock, options, pages, counts: Counts::default() });
+        let room = Room::new(Arc::clone(&volume));
+        let shared =
+            Arc::new(Shared { volume, clock, options, pages, room, counts: Counts::default() });
         let table = shared.read_table().await?;
         let incarnations = Arc::new(AtomicU64::new(0));
         let mut found = shared.objects_by_device().await?;
@@ -259,7 +264,12 @@ impl Store {
     /// Its condition now. A pool tells of its own.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
-        StoreHealth { damaged: self.0.shared.counts.damaged.get(), ..StoreHealth::default() }
+        let Shared { room, counts, .. } = &*self.0.shared;
+        StoreHealth {
+            writes_refused: room.refused(),
+            damaged: counts.damaged.get(),
+            ..StoreHealth::default()
+        }
     }
 
     /// Cleans what was not written lately. The store's owner calls it every second or so.
@@ -267,6 +277,10 @@ impl Store {
     /// # Errors
     /// As the kind says: it is tried again at the next call.
     pub async fn tend(&self) -> Result<()> {
+        // It shows in the health as long as there is none.
+        if let Err(error) = self.0.shared.room.look_again().await {
+            tracing::debug!("{error}");
+        }
         let mut tended = Ok(());
         for device in self.all() {
             tended = tended.and(device.clean_cold().await);

@@ -4,6 +4,7 @@ mod copies;
 mod costs;
 mod crashes;
 mod devices;
+mod full;
 mod model;
 
 use std::sync::Arc;
