@@ -8,22 +8,16 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::rc::Rc;
-use std::time::Duration;
 
-use engine::block::BlockDevices;
-use engine::block::store::Store;
+use pool::ObjectId;
 use pool::spread::ObjectStat;
-use pool::{ObjectId, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::task::block_on;
 use volume::{Name, Volume};
 
-use super::client::Client;
-use super::disk::{Disk, SECTOR, islands};
+use super::disk::{Disk, SECTOR};
 use super::narrow::{BLOCK, EXTENT, REGION, SLOT, kept};
-use super::world::{Weather, World};
 use crate::rows::{Rows, leaf};
 
 /// The bytes of a page of checksums that mean something.
@@ -39,7 +33,7 @@ pub(super) struct Rot {
     unverified: RefCell<BTreeSet<ObjectId>>,
 }
 
-/// A byte that rotted.
+/// A byte that rotted. It stays known after a change of its block: a crash may undo that one.
 struct Spot {
     disk: String,
     block: Range<u64>,
@@ -56,14 +50,7 @@ impl Rot {
         self.alone.borrow().contains(disk)
     }
 
-    /// A range was written: whole blocks of it are good again.
-    pub(super) fn overwritten(&self, disk: &str, range: &Range<u64>) {
-        let covers = |spot: &Spot| {
-            spot.disk == disk && range.start <= spot.block.start && spot.block.end <= range.end
-        };
-        self.spots.borrow_mut().retain(|spot| !covers(spot));
-    }
-
+    /// Nothing rotted that was not put right.
     pub(super) fn is_empty(&self) -> bool {
         self.spots.borrow().is_empty()
     }
@@ -95,7 +82,7 @@ impl Rot {
     }
 
     /// Damages a byte of one copy of a sure block.
-    fn spoil_block(
+    pub(super) fn spoil_block(
         &self,
         disk: &Disk,
         block: Range<u64>,
@@ -134,7 +121,12 @@ impl Rot {
     }
 
     /// Damages a byte of one copy of a page of checksums.
-    fn spoil_page(&self, object: &ObjectStat, rows: &Rows, random: &mut Xoshiro256PlusPlus) {
+    pub(super) fn spoil_page(
+        &self,
+        object: &ObjectStat,
+        rows: &Rows,
+        random: &mut Xoshiro256PlusPlus,
+    ) {
         if object.copies.len() == 1 {
             if self.spots.borrow().iter().any(|spot| spot.object == object.id) {
                 return;
@@ -146,60 +138,5 @@ impl Rot {
         let placed = &object.copies[random.random_range(0..object.copies.len())];
         let row = usize::from(placed.layout.volumes()[0].0);
         rows.crashes[row].damage(&leaf(object, placed), offset, |byte| byte ^ 1);
-    }
-}
-
-/// Bits rot now and then.
-pub(super) async fn rot(
-    world: Rc<World>,
-    store: Store,
-    pool: Spread,
-    rows: Rows,
-    mut random: Xoshiro256PlusPlus,
-) {
-    assert_eq!(world.weather.get(), Weather::Rot, "elsewhere good copies are dropped");
-    for _ in 0..random.random_range(1..12) {
-        world.sim.clock().sleep(Duration::from_micros(random.random_range(0..30_000))).await;
-        if world.finishes.get() {
-            return;
-        }
-        let disks = world.disks.borrow().clone();
-        if disks.is_empty() {
-            continue;
-        }
-        let disk = Rc::clone(&disks[random.random_range(0..disks.len())]);
-        if random.random_bool(0.3) {
-            let mut objects = pool.objects();
-            // Tables and marks have other names.
-            objects.retain(|object| object.name.as_str().ends_with("/00000000"));
-            if !objects.is_empty() {
-                let object = &objects[random.random_range(0..objects.len())];
-                world.sim.note("rot", format_args!("! a page of checksums of {}", object.name));
-                world.rot.spoil_page(object, &rows, &mut random);
-            }
-            continue;
-        }
-        let Ok(device) = BlockDevices::open(&store, &disk.name).await else { continue };
-        let islands = islands(device.geometry().size);
-        let island = &islands[random.random_range(0..islands.len())];
-        let blocks = (island.end - island.start) / BLOCK;
-        let from = island.start + random.random_range(0..blocks) * BLOCK;
-        let block = from..from + BLOCK;
-        if device.flush().await.is_err() {
-            continue;
-        }
-        let mut reader = Client {
-            world: Rc::clone(&world),
-            disk: Rc::clone(&disk),
-            random: random.clone(),
-            hot: 0,
-        };
-        reader.read(&*device, block.clone()).await;
-        if disk.is_sure(&block)
-            && world.rot.spoil_block(&disk, block.clone(), &pool.objects(), &rows, &mut random)
-        {
-            let number = block.start / SECTOR;
-            world.sim.note("rot", format_args!("! {} sector {number}", disk.name));
-        }
     }
 }
