@@ -180,7 +180,6 @@ impl Client {
         match &done {
             Some(Ok(())) => {
                 self.note(what, range, begun.at, &"ok");
-                self.world.rot.overwritten(&self.disk.name, range);
                 let durable = durable == Durable::Now || self.world.options.durable;
                 self.disk.end(range, begun.at, now, Ended::Acknowledged { durable });
             }

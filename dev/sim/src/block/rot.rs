@@ -33,7 +33,7 @@ pub(super) struct Rot {
     unverified: RefCell<BTreeSet<ObjectId>>,
 }
 
-/// A byte that rotted.
+/// A byte that rotted. It stays known after a change of its block: a crash may undo that one.
 struct Spot {
     disk: String,
     block: Range<u64>,
@@ -50,14 +50,7 @@ impl Rot {
         self.alone.borrow().contains(disk)
     }
 
-    /// A range was written: whole blocks of it are good again.
-    pub(super) fn overwritten(&self, disk: &str, range: &Range<u64>) {
-        let covers = |spot: &Spot| {
-            spot.disk == disk && range.start <= spot.block.start && spot.block.end <= range.end
-        };
-        self.spots.borrow_mut().retain(|spot| !covers(spot));
-    }
-
+    /// Nothing rotted that was not put right.
     pub(super) fn is_empty(&self) -> bool {
         self.spots.borrow().is_empty()
     }

@@ -107,7 +107,6 @@ impl World {
         disk.resizes.set(disk.resizes.get() + 1);
         match done {
             Ok(()) => {
-                self.rot.overwritten(&disk.name, &cut);
                 disk.end(&cut, begun, now, Ended::Acknowledged { durable: true });
                 *disk.sizes.borrow_mut() = vec![size];
             }

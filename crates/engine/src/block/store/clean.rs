@@ -145,7 +145,7 @@ impl Device {
         if written.is_err() {
             page.set_changed();
         }
-        if extent.is_gone() {
+        if !self.extents.has(extent) {
             return Ok(());
         }
         written.map_err(|e| self.failed(e))

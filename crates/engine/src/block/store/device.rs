@@ -552,10 +552,10 @@ impl Device {
         taken.removed = self.removed.swap(false, Ordering::AcqRel);
         let syncs = taken.extents.values().map(async |extent| match self.object(extent).await {
             Ok(object) => match object.sync(WRITE).await {
-                Err(_) if extent.is_gone() => Ok(()),
+                Err(_) if !self.extents.has(extent) => Ok(()),
                 synced => synced.map_err(|e| self.failed(e)),
             },
-            Err(_) if extent.is_gone() => Ok(()),
+            Err(_) if !self.extents.has(extent) => Ok(()),
             Err(error) => Err(error),
         });
         all(join_all(syncs).await)?;
@@ -730,7 +730,7 @@ impl Device {
     }
 
     fn note_unsynced(&self, extent: Arc<Extent>) {
-        if !extent.is_gone() {
+        if self.extents.has(&extent) {
             self.unsynced.lock().insert(extent.number, extent);
         }
     }

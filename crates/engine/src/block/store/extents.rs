@@ -147,10 +147,10 @@ impl Extents {
     }
 
     /// Removes an extent, if it exists, after all changes of it under way: its bytes are zeros. Durable after the next
-    /// sync of the volume. If the call is dropped, [`Extents::finish_removal`] has to end it.
+    /// sync of the volume. If the call fails or is dropped, [`Extents::finish_removal`] has to end it.
     ///
     /// # Errors
-    /// Those of the volume: the extent is as it was.
+    /// Those of the volume: the extent may be removed or not.
     pub(super) async fn remove(&self, number: u64, gone: impl FnOnce(Incarnation)) -> Result<()> {
         let _alone = self.structure.lock().await;
         match self.get(number)? {
@@ -159,10 +159,10 @@ impl Extents {
         }
     }
 
-    /// Waits for the removal of an extent that [is gone](Extent::is_gone), and ends it if its call was dropped.
+    /// Waits for the removal of an extent that [is gone](Extent::is_gone), and ends it if its call failed or was dropped.
     ///
     /// # Errors
-    /// Those of the volume: the extent is as it was.
+    /// Those of the volume: try again.
     pub(super) async fn finish_removal(
         &self,
         number: u64,
@@ -180,11 +180,10 @@ impl Extents {
         let _all = extent.changes.claim(0..self.shape.object()).await;
         // Readers that find it gone look for another one, which is made after this.
         extent.gone.store(true, Ordering::Release);
-        if let Err(error) = self.volume.remove(&extent.name).await
-            && error.kind() != volume::ErrorKind::NotFound
-        {
-            extent.gone.store(false, Ordering::Release);
-            return Err(error);
+        match self.volume.remove(&extent.name).await {
+            // The next opening may find it removed: nobody reads or writes it before it is.
+            Err(error) if error.kind() != volume::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         let mut state = self.state.lock();
         state.present.remove(&extent.number);
@@ -202,6 +201,11 @@ impl Extents {
     /// The number of extents that exist.
     pub(super) fn len(&self) -> usize {
         self.state.lock().present.len()
+    }
+
+    /// Whether an extent exists still: its removal has not ended well.
+    pub(super) fn has(&self, extent: &Extent) -> bool {
+        self.state.lock().present.get(&extent.number) == Some(&extent.incarnation)
     }
 
     fn is_present(&self, number: u64) -> bool {

@@ -1,4 +1,4 @@
-//! The task that lets bits rot.
+//! The task that lets bits rot in a life of the store.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::world::{Weather, World};
 use crate::rows::Rows;
 
 /// Bits rot now and then.
-pub(super) async fn rot(
+pub(super) async fn decay(
     world: Rc<World>,
     store: Store,
     pool: Spread,
