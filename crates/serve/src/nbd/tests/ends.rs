@@ -1,5 +1,7 @@
 //! Connections that the server ends.
 
+use engine::block::Error;
+
 use super::recorder::Recorder;
 use super::*;
 

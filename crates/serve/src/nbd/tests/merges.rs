@@ -1,5 +1,7 @@
 //! Writes that come together become one.
 
+use engine::block::{Durable, Error};
+
 use super::recorder::Recorder;
 use super::*;
 
