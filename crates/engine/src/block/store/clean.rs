@@ -2,6 +2,8 @@
 //! leaves them in no doubt.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use policy::purpose::{Io, Origin, Step};
@@ -36,8 +38,11 @@ impl Device {
     /// Those of the volume: other regions are cleaned all the same.
     pub(super) async fn clean_cold(&self) -> Result<()> {
         let options = &self.shared.options;
-        let now = self.shared.clock.now();
-        let cold = self.regions.to_clean(now, options.clean_after, options.dirty_regions_max);
+        let (now, after) = (self.shared.clock.now(), options.clean_after);
+        let written = self.written.load(Ordering::Relaxed);
+        let allowed = self.pace.lock().allowed(written, now, after);
+        let cold = self.regions.to_clean(now, after, options.dirty_regions_max, allowed);
+        self.pace.lock().cleaned(cold.len());
         self.clean(&cold).await
     }
 
@@ -47,7 +52,7 @@ impl Device {
     /// Those of the volume: other regions are cleaned all the same.
     pub(super) async fn clean_all(&self) -> Result<()> {
         let now = self.shared.clock.now();
-        let all = self.regions.to_clean(now, std::time::Duration::ZERO, 0);
+        let all = self.regions.to_clean(now, Duration::ZERO, 0, usize::MAX);
         self.clean(&all).await
     }
 

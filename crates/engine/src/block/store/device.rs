@@ -24,6 +24,7 @@ use super::super::{Durable, Error, Result, Zeros, within};
 use super::extents::{Extent, Extents};
 use super::failure::failed;
 use super::marks::Marks;
+use super::pace::Pace;
 use super::pages::Page;
 use super::regions::Regions;
 use super::shape::{BLOCK, BLOCKS, Piece, REGION, SLOT, Shape, inward, outward, regions_of};
@@ -62,6 +63,9 @@ pub(super) struct Device {
     /// Locked while changes are made durable.
     flushing: AsyncMutex<()>,
     writing: Semaphore,
+    /// Writes so far, and how many regions they allow to be cleaned.
+    pub(super) written: AtomicU64,
+    pub(super) pace: Mutex<Pace>,
     /// It is deleted, or the store closes.
     ended: AtomicBool,
 }
@@ -74,7 +78,8 @@ impl Device {
         marks: Marks,
         marked: Vec<u64>,
     ) -> Self {
-        let regions = Regions::in_doubt(marked, shared.clock.now());
+        let now = shared.clock.now();
+        let regions = Regions::in_doubt(marked, now);
         Self {
             id: row.id,
             name,
@@ -88,6 +93,8 @@ impl Device {
             removed: AtomicBool::new(false),
             flushing: AsyncMutex::new(()),
             writing: Semaphore::new(WRITES_MAX),
+            written: AtomicU64::new(0),
+            pace: Mutex::new(Pace::new(now)),
             ended: AtomicBool::new(false),
         }
     }
@@ -270,6 +277,7 @@ impl Device {
         self.begin(&range)?;
         self.shared.counts.writes.add(1);
         self.shared.counts.bytes_written.add(data.len() as u64);
+        self.written.fetch_add(1, Ordering::Relaxed);
         let durable = if self.shared.options.durable { Durable::Now } else { durable };
         let _place = match durable {
             Durable::Now => None,

@@ -22,6 +22,7 @@ mod extents;
 mod failure;
 mod figures;
 mod marks;
+mod pace;
 mod pages;
 mod regions;
 mod room;
@@ -73,11 +74,13 @@ pub struct Options {
     /// The memory of checksums, in bytes; default 64 MiB. Checksums of 1 GiB take 1 MiB; a read or write of blocks whose
     /// checksums are not in memory costs an operation more.
     pub checksum_bytes: u64,
-    /// The time after the last write of a region when its checksums are written, and its mark goes; default 10 s. A
-    /// shorter one leaves less to compare after a crash, and costs more operations.
+    /// The time after the last write of a region when its checksums may be written, and its mark go; default 10 s. A
+    /// shorter one leaves less to compare after a crash, and costs more operations. Of a device that is written all the time, one region is
+    /// cleaned for 16 writes at most.
     pub clean_after: Duration,
-    /// The number of regions of 4 MiB that may have marks; default 4096. Those written the longest time ago are cleaned
-    /// when there are more.
+    /// The number of regions of 4 MiB that may have marks, on each device; default 16,384, that is 64 GiB. Those written the
+    /// longest time ago are cleaned when there are more, whatever it costs. A larger number leaves more in doubt after a crash:
+    /// with copies, each region is read from all of them before its first use.
     pub dirty_regions_max: usize,
 }
 
@@ -89,7 +92,7 @@ impl Default for Options {
             durable: false,
             checksum_bytes: 64 * MIB,
             clean_after: Duration::from_secs(10),
-            dirty_regions_max: 4096,
+            dirty_regions_max: 16_384,
         }
     }
 }

@@ -107,20 +107,25 @@ impl Regions {
         unchanged
     }
 
-    /// The regions that nobody wrote for this long, and beyond `most` those that were not written for the longest time.
-    pub(super) fn to_clean(&self, now: Instant, after: Duration, most: usize) -> Vec<u64> {
+    /// At most `allowed` of the regions that nobody wrote for this long, those first that were not written for the longest
+    /// time; and as many as there are beyond `most`.
+    pub(super) fn to_clean(
+        &self,
+        now: Instant,
+        after: Duration,
+        most: usize,
+        allowed: usize,
+    ) -> Vec<u64> {
         let all = self.all.lock();
         let idle = all.iter().filter(|(_, region)| region.writers == 0);
         let mut idle: Vec<_> = idle.map(|(&number, region)| (region.written, number)).collect();
         idle.sort_unstable();
+        let cold = idle.partition_point(|&(written, _)| now.since(written) >= after);
         let beyond = all.len().saturating_sub(most);
-        let cold = |&(at, &(written, _)): &(usize, &(Instant, u64))| {
-            at < beyond || now.since(written) >= after
-        };
-        let mut cold: Vec<_> =
-            idle.iter().enumerate().filter(cold).map(|(_, &(_, number))| number).collect();
-        cold.sort_unstable();
-        cold
+        idle.truncate(cold.min(allowed).max(beyond));
+        let mut chosen: Vec<_> = idle.into_iter().map(|(_, number)| number).collect();
+        chosen.sort_unstable();
+        chosen
     }
 
     /// All of them.
@@ -186,10 +191,11 @@ mod tests {
             drop(regions.begin(at..at + 1, second(at)));
         }
         let after = Duration::from_secs(4);
-        assert_eq!(regions.to_clean(second(9), after, 10), [1, 5]);
-        assert_eq!(regions.to_clean(second(4), after, 2), [1]);
-        assert!(regions.to_clean(second(4), after, 10).is_empty());
+        assert_eq!(regions.to_clean(second(9), after, 10, 9), [1, 5]);
+        assert_eq!(regions.to_clean(second(4), after, 2, 0), [1]);
+        assert!(regions.to_clean(second(4), after, 10, 9).is_empty());
+        assert_eq!(regions.to_clean(second(9), after, 10, 1), [1], "it is the coldest");
         let _writing = regions.begin(1..2, second(9));
-        assert_eq!(regions.to_clean(second(9), after, 10), [5]);
+        assert_eq!(regions.to_clean(second(9), after, 10, 9), [5]);
     }
 }
