@@ -26,11 +26,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub use engine::block::store::{Figures, Info, Limit, Options, Store as Engine};
+pub use engine::block::store::{Figures, Info, Options, Store as Engine};
 pub use engine::block::{
     BlockDevice, BlockDevices, Durable, Extent, Geometry, IoBuf, IoBufMut, Zeros,
 };
 use engine::health::StoreHealth;
+use policy::contract::Contract;
 use pool::spread::NameLease;
 use volume::Name;
 use volume::task::block_on;
@@ -38,6 +39,10 @@ use volume::task::block_on;
 use crate::every_second::EverySecond;
 use crate::volumes::Pool;
 use crate::{Error, Result};
+
+/// The part of what was paid for that devices may be sold together. The rest is what the budget leaves out, rho, and what
+/// repairs, merges and scrubs always get.
+pub const SOLD_MAX: f64 = 0.9;
 
 /// A store of block devices on a pool. It dereferences to [`Engine`], which has all calls and does not block: use it
 /// with an executor. The calls defined here block the thread.
@@ -109,6 +114,46 @@ impl Store {
         Ok(block_on(self.engine.resize(name, size, shrink))?)
     }
 
+    /// Sets what the clients of a device get at most, from now on; `None` is no limit. Durable on return. Together, devices are
+    /// sold no more than [`SOLD_MAX`] of what was paid for the volumes, where each write counts once for each copy; unless
+    /// `oversell` allows it.
+    ///
+    /// # Errors
+    /// `Block` of kind `Invalid`: the volumes cannot give it, and the message has the sum. Else as the kind says.
+    pub fn set_limit(&self, name: &str, limit: Option<Contract>, oversell: bool) -> Result<()> {
+        if let (Some(limit), false) = (&limit, oversell) {
+            self.check_sold(name, limit)?;
+        }
+        Ok(block_on(self.engine.set_limit(name, limit))?)
+    }
+
+    /// Checks that the volumes can give `limit` to the device `name`, beside what the others were sold.
+    fn check_sold(&self, name: &str, limit: &Contract) -> Result<()> {
+        let copies = writes_for_one(&self.pool);
+        let others = self.engine.list().into_iter();
+        let others = others.filter(|device| device.name != name).filter_map(|device| device.limit);
+        let sold: Vec<_> = others.chain([limit.clone()]).collect();
+        let volumes = self.pool.devices().here();
+        for (unit, rate) in [
+            ("operations", Contract::paid_iops as fn(&Contract) -> Option<u64>),
+            ("bytes", Contract::paid_bytes_per_sec),
+        ] {
+            let paid = volumes.iter().map(|device| rate(&device.gate().bought()));
+            // A volume without a limit gives anything.
+            let Some(paid) = paid.sum::<Option<u64>>() else { continue };
+            let most = (paid as f64 * SOLD_MAX) as u64 / copies;
+            let sum: u64 = sold.iter().filter_map(rate).sum();
+            if sum > most {
+                return Err(engine::block::Error::Invalid(format!(
+                    "device {name}: {sum} {unit} a second would be sold in all, and the volumes give {most}: {paid} were paid for, of which {:.0} % are for sale, and a write takes {copies} of them. Set a lower limit, add a volume, or allow overselling",
+                    100.0 * SOLD_MAX,
+                ))
+                .into());
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes a device and its bytes: [`Engine::delete`]. Durable on return.
     ///
     /// # Errors
@@ -139,4 +184,10 @@ impl Deref for Store {
     fn deref(&self) -> &Engine {
         &self.engine
     }
+}
+
+/// The number of writes to volumes that one write to the pool takes.
+fn writes_for_one(pool: &Pool) -> u64 {
+    let below = pool.below().iter().map(|(_, pool)| writes_for_one(pool));
+    pool.copies_wanted() as u64 * below.max().unwrap_or(1)
 }

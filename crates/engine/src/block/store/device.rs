@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::future::{join, join_all, try_join_all};
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
+use policy::contract::Direction;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use tokio::sync::Semaphore;
@@ -23,6 +24,7 @@ use volume::{Check, ErrorKind, Extent as Part, IoBuf, IoBufMut, Object, extent a
 use super::super::{Durable, Error, Result, Zeros, within};
 use super::extents::{Extent, Extents};
 use super::failure::failed;
+use super::limiter::Limiter;
 use super::marks::Marks;
 use super::pages::Page;
 use super::regions::Regions;
@@ -62,6 +64,7 @@ pub(super) struct Device {
     /// Locked while changes are made durable.
     flushing: AsyncMutex<()>,
     writing: Semaphore,
+    pub(super) limiter: Limiter,
     /// It is deleted, or the store closes.
     ended: AtomicBool,
 }
@@ -75,6 +78,7 @@ impl Device {
         marked: Vec<u64>,
     ) -> Self {
         let regions = Regions::in_doubt(marked, shared.clock.now());
+        let limiter = Limiter::new(row.limit.clone(), shared.clock.clone());
         Self {
             id: row.id,
             name,
@@ -88,6 +92,7 @@ impl Device {
             removed: AtomicBool::new(false),
             flushing: AsyncMutex::new(()),
             writing: Semaphore::new(WRITES_MAX),
+            limiter,
             ended: AtomicBool::new(false),
         }
     }
@@ -121,6 +126,7 @@ impl Device {
         self.begin(&range)?;
         self.shared.counts.reads.add(1);
         self.shared.counts.bytes_read.add(into.len() as u64);
+        self.limiter.admit(Direction::Read, into.len() as u64).await;
         let number = range.start / self.shape.extent();
         if outward(&range) == range && self.shape.numbers(&range) == (number..number + 1) {
             let inside = self.shape.piece(&range, number).range;
@@ -275,6 +281,7 @@ impl Device {
             Durable::Now => None,
             Durable::Later => self.writing.acquire().await.ok(),
         };
+        self.limiter.admit(Direction::Write, data.len() as u64).await;
         let writes = self.shape.pieces(&range).map(|Piece { extent, range, at }| {
             let data = data.slice(at..at + (range.end - range.start) as usize);
             self.write_piece(extent, range, data, durable)
@@ -378,6 +385,7 @@ impl Device {
     ) -> Result<()> {
         self.begin(&range)?;
         self.shared.counts.writes.add(1);
+        self.limiter.admit(Direction::Write, 0).await;
         if fast && !self.shared.volume.limits().holes {
             let what = format!("device {}: its volumes have no holes", self.name);
             return Err(Error::Unsupported(what));
@@ -412,6 +420,7 @@ impl Device {
     pub(super) async fn discard(&self, range: Range<u64>, durable: Durable) -> Result<()> {
         self.begin(&range)?;
         self.shared.counts.discards.add(1);
+        self.limiter.admit(Direction::Write, 0).await;
         if !self.shared.volume.limits().holes {
             return Ok(());
         }

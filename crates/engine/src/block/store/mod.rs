@@ -21,6 +21,7 @@ mod device;
 mod extents;
 mod failure;
 mod figures;
+mod limiter;
 mod marks;
 mod pages;
 mod regions;
@@ -38,6 +39,7 @@ use std::time::Duration;
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
+use policy::contract::Contract;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
 use volume::{Clock, ErrorKind, Extent as Part, Intent, IoBuf, IoBufMut, Name, Volume};
@@ -50,7 +52,6 @@ pub use self::figures::Figures;
 use self::marks::Marks;
 use self::pages::Pages;
 use self::shape::{BLOCK, REGION, REGIONS_MAX, Shape};
-pub use self::table::Limit;
 use self::table::{Row, Table, check_name, check_size};
 use super::{BlockDevice, BlockDevices, Durable, Error, Geometry, Pending, Result, Zeros};
 use crate::health::StoreHealth;
@@ -93,7 +94,7 @@ impl Default for Options {
 }
 
 /// One device, as an operator sees it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Info {
     /// Its name.
     pub name: String,
@@ -101,8 +102,8 @@ pub struct Info {
     pub size: u64,
     /// What its extents take at most, in bytes, each copy counted once: extents have holes.
     pub room: u64,
-    /// What its clients get at most.
-    pub limit: Option<Limit>,
+    /// What its clients get at most; `None` without a limit.
+    pub limit: Option<Contract>,
 }
 
 /// A store of block devices. Clones share it.
@@ -212,6 +213,24 @@ impl Store {
         Ok(())
     }
 
+    /// Sets what the clients of a device get at most, from now on; `None` is no limit. Durable on return. It does not ask
+    /// whether the volumes can give it.
+    ///
+    /// # Errors
+    /// `NotFound`. Else as the kind says: the old limit stays.
+    pub async fn set_limit(&self, name: &str, limit: Option<Contract>) -> Result<()> {
+        let mut table = self.0.table.lock().await;
+        let device = self.device(name)?;
+        let mut next = table.clone();
+        if let Some(row) = next.devices.get_mut(name) {
+            row.limit.clone_from(&limit);
+        }
+        self.0.shared.write_table(&next).await?;
+        device.limiter.set(limit);
+        *table = next;
+        Ok(())
+    }
+
     /// Deletes a device and its bytes. Durable on return: clients that have it open get `Closed`.
     ///
     /// # Errors
@@ -239,7 +258,7 @@ impl Store {
             name: name.clone(),
             size: device.size(),
             room: device.extents.len() as u64 * device.shape.extent(),
-            limit: None,
+            limit: device.limiter.contract(),
         };
         devices.iter().map(info).collect()
     }
