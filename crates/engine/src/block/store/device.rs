@@ -24,6 +24,7 @@ use volume::{Check, ErrorKind, Extent as Part, IoBuf, IoBufMut, Object, extent a
 use super::super::{Durable, Error, Result, Zeros, within};
 use super::extents::{Extent, Extents};
 use super::failure::failed;
+use super::figures::DeviceCounts;
 use super::limiter::Limiter;
 use super::marks::Marks;
 use super::pages::Page;
@@ -65,6 +66,7 @@ pub(super) struct Device {
     flushing: AsyncMutex<()>,
     writing: Semaphore,
     pub(super) limiter: Limiter,
+    pub(super) counts: DeviceCounts,
     /// It is deleted, or the store closes.
     ended: AtomicBool,
 }
@@ -93,6 +95,7 @@ impl Device {
             flushing: AsyncMutex::new(()),
             writing: Semaphore::new(WRITES_MAX),
             limiter,
+            counts: DeviceCounts::default(),
             ended: AtomicBool::new(false),
         }
     }
@@ -117,6 +120,23 @@ impl Device {
         })
     }
 
+    /// Waits until a call is within the limit, and counts it.
+    async fn admit(&self, direction: Direction, len: u64, range: &Range<u64>) -> Result<()> {
+        if let Some(waited) = self.limiter.admit(direction, len).await {
+            self.counts.limited.add(1);
+            self.counts.limited_nanos.add(waited.as_nanos() as u64);
+            // Meanwhile it may have ended, or become smaller.
+            self.begin(range)?;
+        }
+        let (calls, bytes) = match direction {
+            Direction::Read => (&self.counts.reads, &self.counts.bytes_read),
+            Direction::Write => (&self.counts.writes, &self.counts.bytes_written),
+        };
+        calls.add(1);
+        bytes.add(len);
+        Ok(())
+    }
+
     pub(super) fn failed(&self, error: volume::Error) -> Error {
         failed(format_args!("device {}", self.name), error)
     }
@@ -126,7 +146,7 @@ impl Device {
         self.begin(&range)?;
         self.shared.counts.reads.add(1);
         self.shared.counts.bytes_read.add(into.len() as u64);
-        self.limiter.admit(Direction::Read, into.len() as u64).await;
+        self.admit(Direction::Read, into.len() as u64, &range).await?;
         let number = range.start / self.shape.extent();
         if outward(&range) == range && self.shape.numbers(&range) == (number..number + 1) {
             let inside = self.shape.piece(&range, number).range;
@@ -281,7 +301,7 @@ impl Device {
             Durable::Now => None,
             Durable::Later => self.writing.acquire().await.ok(),
         };
-        self.limiter.admit(Direction::Write, data.len() as u64).await;
+        self.admit(Direction::Write, data.len() as u64, &range).await?;
         let writes = self.shape.pieces(&range).map(|Piece { extent, range, at }| {
             let data = data.slice(at..at + (range.end - range.start) as usize);
             self.write_piece(extent, range, data, durable)
@@ -385,7 +405,7 @@ impl Device {
     ) -> Result<()> {
         self.begin(&range)?;
         self.shared.counts.writes.add(1);
-        self.limiter.admit(Direction::Write, 0).await;
+        self.admit(Direction::Write, 0, &range).await?;
         if fast && !self.shared.volume.limits().holes {
             let what = format!("device {}: its volumes have no holes", self.name);
             return Err(Error::Unsupported(what));
@@ -420,7 +440,7 @@ impl Device {
     pub(super) async fn discard(&self, range: Range<u64>, durable: Durable) -> Result<()> {
         self.begin(&range)?;
         self.shared.counts.discards.add(1);
-        self.limiter.admit(Direction::Write, 0).await;
+        self.admit(Direction::Write, 0, &range).await?;
         if !self.shared.volume.limits().holes {
             return Ok(());
         }
@@ -606,6 +626,7 @@ impl Device {
         settled.map_err(|e| self.failed(e))?;
         let settled = object.align(self.shape.slot(region), SLOT, SETTLE).await;
         settled.map_err(|e| self.failed(e))?;
+        self.shared.counts.regions_aligned.add(1);
         let found = object.extents(range.start, REGION).await.map_err(|e| self.failed(e))?;
         // Holes are zeros, unless somebody has written there since.
         let is_fresh = self.regions.idle(number) == Some(0);

@@ -1,5 +1,7 @@
 //! The limit of a device: its clients get what was sold to them, as a provider's volume gives it.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use policy::budget::{Admission, Budget, Share};
 use policy::contract::{Contract, Direction};
@@ -46,31 +48,39 @@ impl Limiter {
         self.state.lock().as_ref().map(|state| state.contract.clone())
     }
 
-    /// Waits until a call of `len` bytes is within the limit, and charges it.
-    pub(super) async fn admit(&self, direction: Direction, len: u64) {
+    /// Waits until a call of `len` bytes is within the limit, and charges it. Returns how long it waited; `None` if it did
+    /// not.
+    pub(super) async fn admit(&self, direction: Direction, len: u64) -> Option<Duration> {
         if self.state.lock().is_none() {
-            return;
+            return None;
         }
-        let _turn = self.turn.lock().await;
+        let begin = self.clock.now();
+        let (_turn, mut waited) = match self.turn.try_lock() {
+            Ok(turn) => (turn, false),
+            Err(_) => (self.turn.lock().await, true),
+        };
         let mut left = len;
         loop {
             let at = {
                 let mut state = self.state.lock();
-                let Some(State { contract, budget }) = &mut *state else { return };
-                let part = left.min(contract.op_bytes_max);
+                // The limit may end while calls wait.
+                let Some(State { contract, budget }) = &mut *state else { break };
+                let part = left.min(contract.op_bytes_max).min(budget.largest().bytes);
                 match budget.admit(self.clock.now(), contract.cost(direction, part)) {
                     Admission::Now => {
                         left -= part;
                         if left == 0 {
-                            return;
+                            break;
                         }
                         continue;
                     }
                     Admission::At(at) => at,
                 }
             };
+            waited = true;
             self.clock.sleep_until(at).await;
         }
+        waited.then(|| self.clock.now().since(begin))
     }
 }
 
@@ -119,6 +129,21 @@ mod tests {
     }
 
     #[test]
+    fn a_call_larger_than_what_can_be_saved_up_waits_and_says_how_long() {
+        let clock = Clock::simulated();
+        let limit = Limit { counts: Counted::Bytes, rate_per_sec: 4096, depth: 4096 };
+        let contract = Contract { limits: vec![limit], ..Contract::unlimited() };
+        let limiter = Limiter::new(Some(contract), clock.clone());
+        clock.run(async {
+            let waited = limiter.admit(Direction::Read, 5 * 4096).await.unwrap();
+            assert!(
+                waited.abs_diff(Duration::from_secs(5)) < Duration::from_millis(20),
+                "{waited:?}"
+            );
+        });
+    }
+
+    #[test]
     fn a_limit_changes_while_calls_wait_and_ends() {
         let clock = Clock::simulated();
         let limiter = Limiter::new(Some(contract(1)), clock.clone());
@@ -136,7 +161,7 @@ mod tests {
             );
         });
         limiter.set(None);
-        block_on(limiter.admit(Direction::Read, 1 << 40));
+        assert_eq!(block_on(limiter.admit(Direction::Read, 1 << 40)), None);
         assert!(limiter.contract().is_none());
     }
 }

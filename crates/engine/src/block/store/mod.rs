@@ -48,11 +48,11 @@ use self::device::Device;
 use self::extents::Extents;
 use self::failure::failed;
 use self::figures::Counts;
-pub use self::figures::Figures;
+pub use self::figures::{DeviceFigures, Figures};
 use self::marks::Marks;
 use self::pages::Pages;
 use self::shape::{BLOCK, REGION, REGIONS_MAX, Shape};
-use self::table::{Row, Table, check_name, check_size};
+use self::table::{Row, Table, check_limit, check_name, check_size};
 use super::{BlockDevice, BlockDevices, Durable, Error, Geometry, Pending, Result, Zeros};
 use crate::health::StoreHealth;
 
@@ -104,6 +104,8 @@ pub struct Info {
     pub room: u64,
     /// What its clients get at most; `None` without a limit.
     pub limit: Option<Contract>,
+    /// What its clients had it do.
+    pub figures: DeviceFigures,
 }
 
 /// A store of block devices. Clones share it.
@@ -152,19 +154,34 @@ impl Store {
         Ok(Self(Arc::new(Inner { shared, devices, table: AsyncMutex::new(table), incarnations })))
     }
 
-    /// Makes a device of zeros, which takes no room yet. Durable on return. `size` is in bytes, whole blocks of 4096.
+    /// Makes a device of zeros without a limit: [`Store::create_limited`].
     ///
     /// # Errors
-    /// `AlreadyExists`; `Invalid`: the name or the size. Else as the kind says.
+    /// As [`Store::create_limited`].
     pub async fn create(&self, name: &str, size: u64) -> Result<()> {
+        self.create_limited(name, size, None).await
+    }
+
+    /// Makes a device of zeros, which takes no room yet. Its clients get at most `limit`, as [`Store::set_limit`] says.
+    /// Durable on return. `size` is in bytes, whole blocks of 4096.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `Invalid`: the name, the size or the limit. Else as the kind says.
+    pub async fn create_limited(
+        &self,
+        name: &str,
+        size: u64,
+        limit: Option<Contract>,
+    ) -> Result<()> {
         check_name(name)?;
         check_size(size)?;
+        let limit = check_limit(limit)?;
         let mut table = self.0.table.lock().await;
         if table.devices.contains_key(name) {
             return Err(Error::AlreadyExists(format!("device {name}")));
         }
         let mut next = table.clone();
-        let row = Row { id: table.next, size, shape: self.0.shared.shape(), limit: None };
+        let row = Row { id: table.next, size, shape: self.0.shared.shape(), limit };
         next.next += 1;
         next.devices.insert(name.to_owned(), row.clone());
         let shared = &self.0.shared;
@@ -217,8 +234,9 @@ impl Store {
     /// whether the volumes can give it.
     ///
     /// # Errors
-    /// `NotFound`. Else as the kind says: the old limit stays.
+    /// `NotFound`; `Invalid`: the limit. Else as the kind says: the old limit stays.
     pub async fn set_limit(&self, name: &str, limit: Option<Contract>) -> Result<()> {
+        let limit = check_limit(limit)?;
         let mut table = self.0.table.lock().await;
         let device = self.device(name)?;
         let mut next = table.clone();
@@ -259,6 +277,7 @@ impl Store {
             size: device.size(),
             room: device.extents.len() as u64 * device.shape.extent(),
             limit: device.limiter.contract(),
+            figures: device.counts.figures(),
         };
         devices.iter().map(info).collect()
     }

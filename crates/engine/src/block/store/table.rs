@@ -113,6 +113,7 @@ fn take_row(rest: &mut &[u8]) -> Option<(String, Row)> {
             Some(Contract { name: sold, limits, op_bytes_max, ..Contract::unlimited() })
         }
     };
+    let limit = check_limit(limit).ok()?;
     let regions = u64::from(regions);
     let shape = (1..=REGIONS_MAX).contains(&regions).then_some(Shape { regions })?;
     Some((name, Row { id, size, shape, limit }))
@@ -121,7 +122,7 @@ fn take_row(rest: &mut &[u8]) -> Option<(String, Row)> {
 fn take_limit(rest: &mut &[u8]) -> Option<Limit> {
     let counts = *Counted::ALL.get(take_u32(rest)? as usize)?;
     let (rate_per_sec, depth) = (take_u64(rest)?, take_u64(rest)?);
-    (rate_per_sec > 0 && depth > 0).then_some(Limit { counts, rate_per_sec, depth })
+    Some(Limit { counts, rate_per_sec, depth })
 }
 
 fn take_text(rest: &mut &[u8], len: u16) -> Option<String> {
@@ -160,6 +161,21 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::Invalid(format!(
         "device name {name:?}: it must be 1 to {NAME_MAX} letters, digits and . _ -"
     )))
+}
+
+/// What the table keeps of the contract that is sold to a device's clients: its terms.
+///
+/// # Errors
+/// `Invalid`: the table cannot hold it.
+pub(super) fn check_limit(limit: Option<Contract>) -> Result<Option<Contract>> {
+    let Some(Contract { name, limits, op_bytes_max, .. }) = limit else { return Ok(None) };
+    let is_sound = |limit: &Limit| limit.rate_per_sec > 0 && limit.depth > 0;
+    if name.len() > NAME_MAX || op_bytes_max == 0 || !limits.iter().all(is_sound) {
+        return Err(Error::Invalid(format!(
+            "contract {name:?}: its name may have {NAME_MAX} bytes, and each of its limits must be above 0"
+        )));
+    }
+    Ok(Some(Contract { name, limits, op_bytes_max, ..Contract::unlimited() }))
 }
 
 /// Checks the size of a device.
@@ -211,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_sizes_that_cannot_be_are_refused() {
+    fn names_sizes_and_limits_that_cannot_be_are_refused() {
         for bad in ["", "a/b", "ä", "a b", &"x".repeat(65)] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
@@ -219,6 +235,9 @@ mod tests {
         for bad in [0, 1, 4095, 4097, SIZE_MAX + 4096] {
             assert!(check_size(bad).is_err(), "{bad}");
         }
+        let named = |len| Contract { name: "x".repeat(len), ..Contract::unlimited() };
+        assert!(check_limit(Some(named(65))).is_err());
+        assert_eq!(check_limit(Some(named(64))).unwrap(), Some(named(64)));
         assert!(check_size(4096).is_ok() && check_size(SIZE_MAX).is_ok());
     }
 }
