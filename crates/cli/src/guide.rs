@@ -144,6 +144,18 @@ fn settings_can_be_read() {
     assert!(complete >= 2 && contracts >= 1, "{complete} settings, {contracts} contracts");
 }
 
+/// The words of a command; single quotes enclose one word.
+fn words(command: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for (n, part) in command.split('\'').enumerate() {
+        match n % 2 {
+            0 => words.extend(part.split_whitespace()),
+            _ => words.push(part),
+        }
+    }
+    words
+}
+
 #[test]
 fn commands_are_those_of_the_program() {
     let makefile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Makefile");
@@ -151,7 +163,7 @@ fn commands_are_those_of_the_program() {
     let mut ours = 0;
     for block in blocks().iter().filter(|block| block.language() == "sh") {
         for command in block.commands() {
-            let words: Vec<_> = command.split_whitespace().collect();
+            let words = words(&command);
             match words[0] {
                 "plimsoll" | "target/release/plimsoll" => {
                     ours += 1;
@@ -185,7 +197,7 @@ fn examples_of_commands_in_their_help_are_right() {
         let lines = help.lines().filter_map(|line| line.strip_prefix("  plimsoll "));
         for line in lines {
             let line = line.split(" #").next().unwrap_or_default();
-            let words = std::iter::once("plimsoll").chain(line.split_whitespace());
+            let words = std::iter::once("plimsoll").chain(words(line));
             if let Err(error) = Cli::try_parse_from(words) {
                 panic!("{line}: {error}");
             }

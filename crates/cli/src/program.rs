@@ -428,6 +428,14 @@ impl Control for Program {
         self.change_size(name, to)
     }
 
+    fn limit_device(
+        &self,
+        name: &str,
+        to: &admin::block::NewLimit,
+    ) -> Result<admin::block::Device, admin::Error> {
+        self.change_limit(name, to)
+    }
+
     fn delete_device(&self, name: &str) -> Result<admin::block::Device, admin::Error> {
         self.remove_device(name)
     }

@@ -43,7 +43,7 @@ pub(crate) use self::mqtt::Mqtt;
 pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
 pub(crate) use self::series::{On, Series};
 pub(crate) use self::units::size;
-pub(crate) use self::volume::{Volume, terms};
+pub(crate) use self::volume::{Volume, sold, terms};
 
 /// All settings of a program.
 #[derive(Clone, Debug, PartialEq)]

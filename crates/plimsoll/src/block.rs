@@ -26,11 +26,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub use engine::block::store::{Figures, Info, Limit, Options, Store as Engine};
+pub use engine::block::store::{DeviceFigures, Figures, Info, Options, Store as Engine};
 pub use engine::block::{
     BlockDevice, BlockDevices, Durable, Extent, Geometry, IoBuf, IoBufMut, Zeros,
 };
 use engine::health::StoreHealth;
+use parking_lot::Mutex;
+use policy::contract::{Contract, Counted};
+use policy::units::{BytesPerSec, Iops};
 use pool::spread::NameLease;
 use volume::Name;
 use volume::task::block_on;
@@ -38,6 +41,10 @@ use volume::task::block_on;
 use crate::every_second::EverySecond;
 use crate::volumes::Pool;
 use crate::{Error, Result};
+
+/// The part of what was paid for that devices may be sold together. The rest is what the budget leaves out, rho, and what
+/// repairs, merges and scrubs always get.
+pub const SOLD_MAX: f64 = 0.9;
 
 /// A store of block devices on a pool. It dereferences to [`Engine`], which has all calls and does not block: use it
 /// with an executor. The calls defined here block the thread.
@@ -47,6 +54,8 @@ pub struct Store {
     // Dropped in this order.
     cleaning: EverySecond,
     engine: Engine,
+    /// Held while devices are sold something: the sum must not change in between.
+    selling: Mutex<()>,
     /// No other store of the name is open.
     name: NameLease,
     pool: Arc<Pool>,
@@ -68,7 +77,7 @@ impl Store {
                 tracing::warn!("block devices are not clean, and it is tried again: {error}");
             }
         });
-        Ok(Self { cleaning, engine, name, pool })
+        Ok(Self { cleaning, engine, selling: Mutex::new(()), name, pool })
     }
 
     /// The store itself, for protocol servers. A clone does not keep it open.
@@ -109,6 +118,70 @@ impl Store {
         Ok(block_on(self.engine.resize(name, size, shrink))?)
     }
 
+    /// Makes a device whose clients get at most `limit`: [`Engine::create_limited`], if [`Store::set_limit`] would take it.
+    /// Durable on return.
+    ///
+    /// # Errors
+    /// As [`Store::set_limit`]: there is no device then.
+    pub fn create_limited(
+        &self,
+        name: &str,
+        size: u64,
+        limit: Option<Contract>,
+        oversell: bool,
+    ) -> Result<()> {
+        let _one_at_a_time = self.selling.lock();
+        self.check_sold(name, limit.as_ref(), oversell)?;
+        Ok(block_on(self.engine.create_limited(name, size, limit))?)
+    }
+
+    /// Sets what the clients of a device get at most, from now on; `None` is no limit. Durable on return. Together, devices are
+    /// sold no more than [`SOLD_MAX`] of what was paid for the volumes that are available, where each write counts once
+    /// for each copy; unless `oversell` allows it. The sum has the lasting rates: bursts above them are not in it.
+    ///
+    /// # Errors
+    /// `Block` of kind `Invalid`: the volumes cannot give it, and the message has the sum. Else as the kind says.
+    pub fn set_limit(&self, name: &str, limit: Option<Contract>, oversell: bool) -> Result<()> {
+        let _one_at_a_time = self.selling.lock();
+        self.check_sold(name, limit.as_ref(), oversell)?;
+        Ok(block_on(self.engine.set_limit(name, limit))?)
+    }
+
+    /// Checks that the volumes can give `limit` to the device `name`, beside what the others were sold.
+    fn check_sold(&self, name: &str, limit: Option<&Contract>, oversell: bool) -> Result<()> {
+        let (Some(limit), false) = (limit, oversell) else { return Ok(()) };
+        let copies = writes_for_one(&self.pool);
+        let others = self.engine.list().into_iter().filter(|device| device.name != name);
+        let others: Vec<_> = others.filter_map(|device| device.limit).collect();
+        let volumes = self.pool.devices().here();
+        for Unit { of, shown, paid, sold } in UNITS {
+            let paid = volumes.iter().map(|device| paid(&device.gate().bought()));
+            // A volume without a limit gives anything.
+            let Some(paid) = paid.sum::<Option<u64>>() else { continue };
+            let most = (paid as f64 * SOLD_MAX) as u64 / copies;
+            let Some(wanted) = sold(limit) else {
+                return Err(invalid(format!(
+                    "device {name}: its limit sets no {of} a second, and the volumes give {} in all. Set one, or allow overselling",
+                    shown(most)
+                )));
+            };
+            // Those that were oversold are counted with what they say.
+            let before: u64 = others.iter().filter_map(sold).sum();
+            let sum = before.saturating_add(wanted);
+            if sum > most {
+                return Err(invalid(format!(
+                    "device {name}: {} would be sold in all, {} of it to others, and the volumes give {}: {} are paid for, of which {:.0} % are for sale, and a write takes {copies} of them. Set a lower limit, add a volume, or allow overselling",
+                    shown(sum),
+                    shown(before),
+                    shown(most),
+                    shown(paid),
+                    100.0 * SOLD_MAX,
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes a device and its bytes: [`Engine::delete`]. Durable on return.
     ///
     /// # Errors
@@ -122,7 +195,7 @@ impl Store {
     /// # Errors
     /// As the kind says; acknowledged changes stay as durable as they were.
     pub fn close(self) -> Result<()> {
-        let Self { cleaning, engine, name, pool } = self;
+        let Self { cleaning, engine, selling: _, name, pool } = self;
         drop(cleaning);
         let closed = block_on(engine.close());
         // They hold the pool.
@@ -140,3 +213,61 @@ impl Deref for Store {
         &self.engine
     }
 }
+
+/// What is sold: operations or bytes a second.
+struct Unit {
+    of: &'static str,
+    shown: fn(u64) -> String,
+    /// What a volume gives under its contract.
+    paid: fn(&Contract) -> Option<u64>,
+    /// What a device takes at most under its limit.
+    sold: fn(&Contract) -> Option<u64>,
+}
+
+const UNITS: [Unit; 2] = [
+    Unit {
+        of: "operations",
+        shown: |rate| Iops(rate).to_string(),
+        paid: Contract::paid_iops,
+        sold: ops_sold,
+    },
+    Unit {
+        of: "bytes",
+        shown: |rate| BytesPerSec(rate).to_string(),
+        paid: Contract::paid_bytes_per_sec,
+        sold: bytes_sold,
+    },
+];
+
+fn ops_sold(limit: &Contract) -> Option<u64> {
+    sold(limit, Counted::Ops, [Counted::ReadOps, Counted::WriteOps])
+}
+
+/// Operations of the largest size take as many bytes, if the limit sets no bytes.
+fn bytes_sold(limit: &Contract) -> Option<u64> {
+    let bytes = sold(limit, Counted::Bytes, [Counted::ReadBytes, Counted::WriteBytes]);
+    bytes.or_else(|| Some(ops_sold(limit)?.saturating_mul(limit.op_bytes_max)))
+}
+
+/// The lasting rate of reads and writes together.
+fn sold(limit: &Contract, both: Counted, apart: [Counted; 2]) -> Option<u64> {
+    let rate = |counts: Counted| {
+        let limits = limit.limits.iter().filter(|limit| limit.counts == counts);
+        limits.map(|limit| limit.rate_per_sec).min()
+    };
+    let apart = apart.map(rate).into_iter().sum::<Option<u64>>();
+    [rate(both), apart].into_iter().flatten().min()
+}
+
+fn invalid(what: String) -> Error {
+    engine::block::Error::Invalid(what).into()
+}
+
+/// The number of writes to volumes that one write to the pool takes.
+fn writes_for_one(pool: &Pool) -> u64 {
+    let below = pool.below().iter().map(|(_, pool)| writes_for_one(pool));
+    pool.copies_wanted() as u64 * below.max().unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -162,7 +162,7 @@ fn as_map<S: Serializer>(counts: &[(&str, u64)], serializer: S) -> Result<S::Ok,
 }
 
 /// A store of block devices.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Block {
     /// Its devices, by name.
     pub devices: Vec<BlockDevice>,
@@ -186,6 +186,8 @@ pub struct Block {
     pub checksum_bytes: u64,
     /// Writes of marks of regions.
     pub region_marks: u64,
+    /// Regions of 4 MiB whose copies were read and made equal after a crash.
+    pub regions_aligned: u64,
     /// Regions with marks: a crash leaves them in doubt.
     pub dirty_regions: u64,
     /// Blocks read that have no checksum yet.
@@ -197,7 +199,7 @@ pub struct Block {
 }
 
 /// A block device.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct BlockDevice {
     /// Its name.
     pub name: String,
@@ -205,6 +207,22 @@ pub struct BlockDevice {
     pub size_bytes: u64,
     /// Bytes that its extents take on the pool at most, each copy counted once.
     pub room_bytes: u64,
+    /// Reads since the store was opened.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Writes, ranges made zeros, and discards.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// The lasting operations a second that its clients get at most.
+    pub limit_iops: Option<u64>,
+    /// The lasting bytes a second that they get at most.
+    pub limit_bytes_per_s: Option<u64>,
+    /// Calls that waited because the device was at its limit.
+    pub limited: u64,
+    /// Seconds that they waited, in all.
+    pub limited_s: f64,
 }
 
 /// A log store.

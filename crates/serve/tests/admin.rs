@@ -176,7 +176,16 @@ impl Figures for Program {
 
     fn block(&self) -> Option<figures::Block> {
         let (name, size_bytes, room_bytes) = ("vm".into(), 4096, 64 << 20);
-        let vm = figures::BlockDevice { name, size_bytes, room_bytes };
+        let vm = figures::BlockDevice {
+            name,
+            size_bytes,
+            room_bytes,
+            reads: 4,
+            limit_iops: Some(500),
+            limited: 2,
+            limited_s: 0.25,
+            ..figures::BlockDevice::default()
+        };
         Some(figures::Block {
             devices: vec![vm],
             reads: 5,
@@ -294,7 +303,7 @@ impl Control for Program {
 
     fn create_device(&self, new: &block::New) -> Result<block::Device, Error> {
         let (name, size_bytes) = (new.name.clone(), new.size_bytes);
-        let device = block::Device { name, size_bytes, room_bytes: 64 << 20 };
+        let device = block::Device { name, size_bytes, room_bytes: 64 << 20, limit: None };
         self.devices.lock().expect("no thread panicked").push(device.clone());
         Ok(device)
     }
@@ -307,6 +316,21 @@ impl Control for Program {
             return Err(Error::Conflict(format!("{name} would become smaller: give --shrink")));
         }
         device.size_bytes = to.size_bytes;
+        Ok(device.clone())
+    }
+
+    fn limit_device(&self, name: &str, to: &block::NewLimit) -> Result<block::Device, Error> {
+        let mut devices = self.devices.lock().expect("no thread panicked");
+        let device = devices.iter_mut().find(|device| device.name == name);
+        let device = device.ok_or_else(|| Error::NotFound(format!("{name}: there is none")))?;
+        if to.limit.as_deref() == Some("gp3") && !to.oversell {
+            return Err(Error::Invalid("3000 IOPS would be sold in all".into()));
+        }
+        device.limit = to.limit.as_ref().map(|terms| block::Limit {
+            terms: terms.clone(),
+            iops: Some(3000),
+            bytes_per_s: None,
+        });
         Ok(device.clone())
     }
 
@@ -495,6 +519,13 @@ fn block_devices_are_made_resized_and_deleted() {
         assert_eq!(status, "HTTP/1.1 409 Conflict", "{body}");
         let shrink = r#"{"size_bytes":4096,"shrink":true}"#;
         assert_eq!(post("POST /block/vm/size", shrink), (OK.into(), device(4096)));
+        let (status, body) = post("POST /block/vm/limit", r#"{"limit":"gp3"}"#);
+        assert_eq!(status, "HTTP/1.1 422 Unprocessable Entity", "{body}");
+        let (status, body) = post("POST /block/vm/limit", r#"{"limit":"gp3","oversell":true}"#);
+        let limit = r#","limit":{"terms":"gp3","iops":3000,"bytes_per_s":null}}"#;
+        assert_eq!((&*status, body), (OK, device(4096).replace('}', limit)));
+        let none = post("POST /block/vm/limit", r#"{"limit":null}"#);
+        assert_eq!(none, (OK.into(), device(4096)));
         let list = format!(r#"{{"pool":"main","devices":[{}]}}"#, device(4096));
         assert_eq!(ask("GET /block", ""), (OK.into(), list));
         assert_eq!(ask("DELETE /block/vm", ""), (OK.into(), device(4096)));
@@ -584,7 +615,9 @@ fn figures_are_read_back_as_they_were() {
         assert_eq!((of.put_delay_s, of.write_amplification), (0.5, 1.25));
         assert_eq!((of.died_whole, of.merged, of.delayed), (6, 2, 4));
         let block = read.block.expect("there is a store");
-        assert_eq!((block.reads, &*block.devices[0].name), (5, "vm"));
+        let vm = &block.devices[0];
+        assert_eq!((block.reads, &*vm.name), (5, "vm"));
+        assert_eq!((vm.limit_iops, vm.limited, vm.limited_s), (Some(500), 2, 0.25));
         assert_eq!(read.resp.expect("there is an endpoint").commands, 0);
     });
 }

@@ -1,5 +1,6 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file for each bench.
 
+mod block;
 mod contract;
 mod fixture;
 mod ingest;
@@ -35,6 +36,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    Block(block::Args),
     Contract(contract::Args),
     Ingest(ingest::Args),
     Kv(Box<kv::Args>),
@@ -47,6 +49,7 @@ enum Bench {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Block(args) => block::run(args),
         Bench::Contract(args) => contract::run(args),
         Bench::Ingest(args) => ingest::run(args),
         Bench::Kv(args) => kv::run(args),

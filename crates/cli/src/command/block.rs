@@ -1,4 +1,4 @@
-//! `plimsoll block`: creates, lists, resizes and deletes block devices, and makes them disks of this machine.
+//! `plimsoll block`: creates, lists, limits, resizes and deletes block devices, and makes them disks of this machine.
 
 mod attach;
 mod detach;
@@ -8,11 +8,12 @@ mod netlink;
 
 use std::process::ExitCode;
 
-/// Creates, lists, resizes and deletes block devices of a server, and makes them disks of this machine
+/// Creates, lists, limits, resizes and deletes block devices of a server, and makes them disks of this machine
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Create(devices::CreateArgs),
     List(devices::ListArgs),
+    Limit(devices::LimitArgs),
     Resize(devices::ResizeArgs),
     Delete(devices::DeleteArgs),
     Attach(attach::Args),
@@ -23,6 +24,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Create(args) => devices::create(args),
         Command::List(args) => devices::list(args),
+        Command::Limit(args) => devices::limit(args),
         Command::Resize(args) => devices::resize(args),
         Command::Delete(args) => devices::delete(args),
         Command::Attach(args) => attach::run(args),

@@ -2,11 +2,13 @@
 
 use engine::block::Error;
 use plimsoll::block::{Info, Store};
+use policy::contract::Contract;
 use serve::admin;
-use serve::admin::block::{Device, List, New, Resize};
+use serve::admin::block::{Device, Limit, List, New, NewLimit, Resize};
 use serve::figures;
 
 use super::{Program, stores};
+use crate::settings;
 
 impl Program {
     pub(super) fn list_devices(&self) -> Result<List, admin::Error> {
@@ -15,11 +17,28 @@ impl Program {
     }
 
     pub(super) fn new_device(&self, new: &New) -> Result<Device, admin::Error> {
-        let New { name, size_bytes } = new;
+        let New { name, size_bytes, limit, oversell } = new;
         let store = self.block_store()?;
-        store.create(name, *size_bytes).map_err(refused)?;
+        let limit = contract(name, limit.as_deref(), *size_bytes)?;
+        let oversell = self.oversells(*oversell);
+        store.create_limited(name, *size_bytes, limit, oversell).map_err(refused)?;
         tracing::info!("block device {name}: created with {size_bytes} bytes");
         named(store, name)
+    }
+
+    pub(super) fn change_limit(&self, name: &str, to: &NewLimit) -> Result<Device, admin::Error> {
+        let store = self.block_store()?;
+        let size = named(store, name)?.size_bytes;
+        let limit = contract(name, to.limit.as_deref(), size)?;
+        let terms = limit.as_ref().map_or_else(|| "none".into(), settings::terms);
+        store.set_limit(name, limit, self.oversells(to.oversell)).map_err(refused)?;
+        tracing::info!("block device {name}: its limit is {terms}");
+        named(store, name)
+    }
+
+    /// Whether devices may be sold more than the volumes give, if one call `asks` for it.
+    fn oversells(&self, asks: bool) -> bool {
+        asks || self.settings.lock().block.as_ref().is_some_and(|block| block.oversell)
     }
 
     pub(super) fn change_size(&self, name: &str, to: &Resize) -> Result<Device, admin::Error> {
@@ -50,8 +69,20 @@ impl Program {
         let store = self.block()?;
         let of = store.figures();
         let devices = store.list().into_iter().map(|info| {
-            let Device { name, size_bytes, room_bytes } = device(info);
-            figures::BlockDevice { name, size_bytes, room_bytes }
+            let of = info.figures;
+            figures::BlockDevice {
+                reads: of.reads,
+                read_bytes: of.bytes_read,
+                writes: of.writes,
+                written_bytes: of.bytes_written,
+                limit_iops: info.limit.as_ref().and_then(Contract::paid_iops),
+                limit_bytes_per_s: info.limit.as_ref().and_then(Contract::paid_bytes_per_sec),
+                limited: of.limited,
+                limited_s: of.limited_for.as_secs_f64(),
+                name: info.name,
+                size_bytes: info.size,
+                room_bytes: info.room,
+            }
         });
         Some(figures::Block {
             devices: devices.collect(),
@@ -65,6 +96,7 @@ impl Program {
             checksum_writes: of.checksum_writes,
             checksum_bytes: of.checksum_bytes,
             region_marks: of.region_marks,
+            regions_aligned: of.regions_aligned,
             dirty_regions: of.dirty_regions,
             unverified_reads: of.unverified_reads,
             repaired: of.repaired,
@@ -105,8 +137,19 @@ fn named(store: &Store, name: &str) -> Result<Device, admin::Error> {
 }
 
 fn device(info: Info) -> Device {
-    let Info { name, size, room, .. } = info;
-    Device { name, size_bytes: size, room_bytes: room }
+    let Info { name, size, room, limit, figures: _ } = info;
+    let limit = limit.map(|limit| Limit {
+        terms: settings::terms(&limit),
+        iops: limit.paid_iops(),
+        bytes_per_s: limit.paid_bytes_per_sec(),
+    });
+    Device { name, size_bytes: size, room_bytes: room, limit }
+}
+
+/// The contract that a request asks for, for a device of this size.
+fn contract(name: &str, text: Option<&str>, size: u64) -> Result<Option<Contract>, admin::Error> {
+    let contract = text.map(|text| settings::sold(text, size)).transpose();
+    contract.map_err(|why| admin::Error::Invalid(format!("block device {name}: its limit: {why}")))
 }
 
 /// What an administrator does about it.

@@ -17,6 +17,7 @@ pub(super) const KEYS: &[&str] = &[
     "durability",
     "checksum_memory",
     "io_weight",
+    "oversell",
     "listen",
     "clients_max",
     "clients_per_address",
@@ -47,6 +48,8 @@ pub(crate) struct Block {
     pub(crate) options: Options,
     /// Its I/O weight beside the other stores on the pool. Default 1.
     pub(crate) io_weight: u32,
+    /// Whether devices may be sold more in all than the volumes give. Default: no.
+    pub(crate) oversell: bool,
     /// The place for clients. Default 127.0.0.1:10809.
     pub(crate) listen: Listen,
     /// Limits of the listener.
@@ -84,10 +87,11 @@ impl Block {
                 })
             });
         let io_weight = kv::io_weight(section);
+        let oversell = section.read_or("oversell", false, Field::flag);
         let tls = kv::tls(section);
         let listen = listen(section, tls.as_ref());
         let endpoint = endpoint(section);
-        Some(Self { pool: pool?, options, io_weight, listen, endpoint, tls })
+        Some(Self { pool: pool?, options, io_weight, oversell, listen, endpoint, tls })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -100,6 +104,7 @@ impl Block {
             entry("durability", &format_args!("{durability:?}")),
             entry("checksum_memory", &size(self.options.checksum_bytes)),
             entry("io_weight", &self.io_weight),
+            entry("oversell", &self.oversell),
             entry("listen", &toml::Value::from(self.listen.to_string())),
             entry("clients_max", &of.clients_max),
             entry("requests_max", &of.requests_max),

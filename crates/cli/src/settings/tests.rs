@@ -544,6 +544,7 @@ fn block_devices_have_a_store_and_a_listener() {
         durability = "flush"
         checksum_memory = "64MiB"
         io_weight = 1
+        oversell = false
         listen = "127.0.0.1:10809"
         clients_max = 100
         requests_max = 128
@@ -554,7 +555,7 @@ fn block_devices_have_a_store_and_a_listener() {
     "#]]
     .assert_eq(&shown[shown.find("[block]").expect("its section")..]);
     let more = "[block]\npool = \"main\"\ndurability = \"always\"\nchecksum_memory = \"1GiB\"\n\
-                io_weight = 2\nlisten = \"0.0.0.0:7000\"\nclients_max = 7\nclients_per_address = 3\n\
+                io_weight = 2\noversell = true\nlisten = \"0.0.0.0:7000\"\nclients_max = 7\nclients_per_address = 3\n\
                 requests_max = 9\nrequests_memory = \"1MiB\"\nall_requests_memory = \"3MiB\"\n\
                 handshake_timeout = \"2s\"\n\
                 stop_grace = \"3s\"\n\
@@ -563,12 +564,37 @@ fn block_devices_have_a_store_and_a_listener() {
     let again = parse(&settings.to_string()).expect("what is shown can be read");
     assert_eq!(settings.block, again.block);
     let block = settings.block.expect("there is one");
-    assert!(block.options.durable);
+    assert!(block.options.durable && block.oversell);
     assert_eq!((block.options.checksum_bytes, block.endpoint.clients_max), (GIB, 7));
     assert_eq!(block.endpoint.clients_per_address, Some(3));
     let text = format!("{GOOD}[block]\npool = \"main\"\nlisten = \"unix:/run/nbd\"\n");
     let block = parse(&text).expect("a good file").block.expect("there is one");
     assert_eq!(block.listen, Listen::Unix("/run/nbd".into()));
+}
+
+#[test]
+fn contracts_of_devices_are_spelled_as_those_of_volumes() {
+    let terms = |text, size| sold(text, size).map(|contract| terms(&contract));
+    assert_eq!(terms("gp3", GIB).expect("a name"), "gp3, 3000 IOPS, 125 MiB/s");
+    let inline = terms(" { iops = 500, mib_per_s = 60 }\n", 4096).expect("a table");
+    assert_eq!(inline, "custom, 500 IOPS, 60 MiB/s");
+    let file = "name = \"small\"\niops = 100\nmib_per_s = 10\n";
+    assert_eq!(terms(file, 4096).expect("a file"), "small, 100 IOPS, 10 MiB/s");
+    // Its rate follows from the size of the device.
+    assert_eq!(sold("gp2", 1000 * GIB).expect("a name").paid_iops(), Some(3000));
+    let burst = "{ iops = { included = 100, burst = { rate = 3000, credits = 5400000 } } }";
+    let burst = sold(burst, 4096).expect("a table");
+    assert_eq!((burst.paid_iops(), burst.has_credits()), (Some(100), true));
+    for (wrong, word) in [
+        ("gp4", "gp3"),
+        ("{ iops = 500", "inline table"),
+        ("{ ops = 500 }", "unknown field"),
+        ("gp3", "1 GiB"),
+        ("{ iops = 0 }", "limit of zero"),
+    ] {
+        let error = sold(wrong, 4096).expect_err(wrong).to_string();
+        assert!(error.contains(word), "{wrong}: {error}");
+    }
 }
 
 #[test]

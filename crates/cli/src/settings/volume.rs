@@ -148,6 +148,27 @@ impl Volume {
     }
 }
 
+/// The contract that `text` sells for a device of `size` bytes: a name of the catalogue, a table in TOML, or the text of a
+/// contract file.
+///
+/// # Errors
+/// What was found and what is accepted.
+pub(crate) fn sold(text: &str, size: u64) -> Result<Contract, SpecError> {
+    let text = text.trim();
+    let spec = if text.starts_with('{') {
+        #[derive(Deserialize)]
+        struct Line {
+            contract: Spec,
+        }
+        toml::from_str::<Line>(&format!("contract = {text}"))?.contract
+    } else if text.contains('=') {
+        Spec::parse(text)?
+    } else {
+        catalogue::find(text)?
+    };
+    spec.contract(Some(Bytes(size)), Bought::default())
+}
+
 /// A contract's terms in words.
 pub(crate) fn terms(of: &Contract) -> String {
     let mut terms = of.name.clone();

@@ -228,6 +228,61 @@ fn devices_are_created_listed_resized_and_deleted_while_the_program_serves() {
 }
 
 #[test]
+fn a_device_is_sold_a_limit_and_its_clients_wait_for_it() {
+    let place = Place::new();
+    let sold = settings("").replace("\"unlimited\"", "{ iops = 1000, mib_per_s = 100 }");
+    place.write(&sold);
+    let server = place.serve();
+    let refused = |args: &[&str], word: &str| {
+        let (ok, out, err) = try_block(&place, &server, args);
+        assert!(!ok && err.contains(word), "{args:?}: {out}{err}");
+    };
+    let limit = "{ iops = 300, mib_per_s = 30 }";
+    let told = block(&place, &server, &["create", "vm", "8MiB", "--limit", limit]);
+    assert!(told.contains("at most custom, 300 IOPS, 30 MiB/s"), "{told}");
+    // 2000 are paid for, of which 1800 are for sale, and a write takes two.
+    let rest = "{ iops = 601, mib_per_s = 30 }";
+    refused(&["create", "more", "8MiB", "--limit", rest], "901 IOPS would be sold");
+    refused(&["create", "more", "8MiB", "--limit", "gp4"], "accepted are");
+    assert!(!block(&place, &server, &["list"]).contains("more"));
+    block(&place, &server, &["create", "more", "8MiB"]);
+    refused(&["limit", "more", rest], "901 IOPS would be sold");
+    let told = block(&place, &server, &["limit", "more", rest, "--oversell"]);
+    assert!(told.contains("601 IOPS"), "{told}");
+    let told = block(&place, &server, &["limit", "more", "none"]);
+    assert!(told.contains("no limit"), "{told}");
+    block(&place, &server, &["limit", "vm", "{ iops = 5, mib_per_s = 30 }"]);
+
+    let mut nbd = Nbd::open(server.nbd.expect("a listener for NBD clients"), "vm").expect("it");
+    (0..10).for_each(|at| nbd.write(at * 4096, &[1; 4096]));
+    let (_, figures) = server.admin("GET /figures");
+    let figures: Value = serde_json::from_str(&figures).expect("JSON");
+    let vm = &figures["block"]["devices"][1];
+    assert_eq!((&vm["name"], &vm["limit_iops"]), (&"vm".into(), &5.into()), "{figures}");
+    assert_eq!((&vm["writes"], &vm["written_bytes"]), (&10.into(), &40_960.into()), "{figures}");
+    assert!(vm["limited"].as_u64() >= Some(1) && vm["limited_s"].as_f64() > Some(0.0), "{vm}");
+    let metrics = server.admin("GET /metrics").1;
+    for line in [
+        "plimsoll_block_device_writes_total{device=\"vm\"} 10\n",
+        "plimsoll_block_device_limit_iops{device=\"vm\"} 5\n",
+        "plimsoll_block_device_limited_seconds_total{device=\"vm\"} ",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    let top = place.run(&["top", "--admin", &server.admin, "--every", "100ms"]);
+    assert!(top.out.contains("# block_device vm ops_per_s 0 limit_iops 5 "), "{}", top.out);
+    drop(nbd);
+    server.stop();
+
+    // It lasts, and the settings may allow overselling.
+    place.write(&sold.replace("[block]\n", "[block]\noversell = true\n"));
+    let server = place.serve();
+    assert!(block(&place, &server, &["list"]).contains("custom, 5 IOPS, 30 MiB/s"));
+    block(&place, &server, &["limit", "more", "{ iops = 9000, mib_per_s = 30 }"]);
+    server.stop();
+}
+
+#[test]
 fn settings_without_block_devices_say_so() {
     let place = Place::new();
     let server = place.serve();

@@ -133,6 +133,12 @@ struct Short {
 }
 
 impl Spread {
+    /// The number of copies that it keeps of every object.
+    #[must_use]
+    pub fn copies_wanted(&self) -> usize {
+        self.0.replication.target
+    }
+
     /// The redundancy of the pool while the volumes `gone` do not answer. Takes time by the number of different places of
     /// objects, not by that of objects, so that a health check may ask each second.
     #[must_use]

@@ -307,6 +307,10 @@ mod tests {
             unimplemented!("not asked here")
         }
 
+        fn limit_device(&self, _: &str, _: &block::NewLimit) -> Result<block::Device, Error> {
+            unimplemented!("not asked here")
+        }
+
         fn delete_device(&self, _: &str) -> Result<block::Device, Error> {
             unimplemented!("not asked here")
         }

@@ -317,6 +317,11 @@ fn block(page: &mut Page, block: Option<&Block>) {
     of.counter("block_checksum_writes", "Pages of checksums written", |b| b.checksum_writes);
     of.gauge("block_checksum_bytes", "Memory of the checksums", |b| b.checksum_bytes);
     of.counter("block_region_marks", "Writes of marks of regions", |b| b.region_marks);
+    of.counter(
+        "block_regions_aligned",
+        "Regions whose copies were made equal after a crash",
+        |b| b.regions_aligned,
+    );
     of.gauge("block_dirty_regions", "Regions that a crash would leave in doubt", |b| {
         b.dirty_regions
     });
@@ -329,6 +334,26 @@ fn block(page: &mut Page, block: Option<&Block>) {
     let mut of = page.each("device", devices.map(|device| (&device.name, device)));
     of.gauge("block_device_size_bytes", "Size of the device", |d| d.size_bytes);
     of.gauge("block_device_room_bytes", "Room that the device takes at most", |d| d.room_bytes);
+    of.counter("block_device_reads", "Reads of the device", |d| d.reads);
+    of.counter("block_device_read_bytes", "Bytes read of the device", |d| d.read_bytes);
+    of.counter(
+        "block_device_writes",
+        "Writes, ranges made zeros, and discards of the device",
+        |d| d.writes,
+    );
+    of.counter("block_device_written_bytes", "Bytes written to the device", |d| d.written_bytes);
+    of.gauge("block_device_limit_iops", "Operations a second that its clients get at most", |d| {
+        d.limit_iops
+    });
+    of.gauge(
+        "block_device_limit_bytes_per_second",
+        "Bytes a second that its clients get at most",
+        |d| d.limit_bytes_per_s,
+    );
+    of.counter("block_device_limited", "Calls that waited for the limit of the device", |d| {
+        d.limited
+    });
+    of.counter("block_device_limited_seconds", "How long they waited", |d| d.limited_s);
 }
 
 fn series(page: &mut Page, series: Option<&Series>) {
@@ -562,6 +587,9 @@ impl Value {
                 encoder.encode_counter::<NoLabelSet, _, u64>(number, None)
             }
             (Self::Whole(number), _) => encoder.encode_gauge(number),
+            (Self::Part(number), Counter) => {
+                encoder.encode_counter::<NoLabelSet, _, u64>(number, None)
+            }
             (Self::Part(number), _) => encoder.encode_gauge(number),
             (Self::Times(total, counts), _) => {
                 let all = counts.iter().map(|(_, count)| count).sum();

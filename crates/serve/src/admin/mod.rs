@@ -17,6 +17,7 @@
 //! | `GET /block` | the block devices: [`block::List`]; JSON |
 //! | `POST /block` | creates a [`block::New`]: 200 and its [`block::Device`] |
 //! | `POST /block/NAME/size` | gives it the size of a [`block::Resize`]: 200 and its [`block::Device`] |
+//! | `POST /block/NAME/limit` | gives its clients what a [`block::NewLimit`] says: 200 and its [`block::Device`] |
 //! | `DELETE /block/NAME` | deletes it with its bytes: 200 and the [`block::Device`] that it was |
 //! | `GET /scrub` | the progress of the pool's scrub: [`scrub::Scrub`]; JSON |
 //! | `POST /scrub` | begins a pass now, unless one that was asked for is under way: 202 and the [`scrub::Pass`] |
@@ -122,6 +123,12 @@ pub trait Control: Send + Sync {
     /// As [`Control::create_device`]. `Conflict`: it would become smaller, and `shrink` was not given.
     fn resize_device(&self, name: &str, to: &block::Resize) -> Result<block::Device, Error>;
 
+    /// Sets what the clients of a block device get at most, from now on. Durable on return.
+    ///
+    /// # Errors
+    /// As [`Control::create_device`]. `Invalid`: there is no such contract, or more would be sold than the volumes give.
+    fn limit_device(&self, name: &str, to: &block::NewLimit) -> Result<block::Device, Error>;
+
     /// Deletes a block device and its bytes; returns what it was. Durable on return.
     ///
     /// # Errors
@@ -216,6 +223,7 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/block", get(list_devices).post(create_device))
         .route("/block/{name}", delete(delete_device))
         .route("/block/{name}/size", post(resize_device))
+        .route("/block/{name}/limit", post(limit_device))
         .route("/scrub", get(scrub).post(begin_scrub))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
         .with_state(Endpoint { admin, asker, scraper: Arc::new(Scraper::new()) })
@@ -292,6 +300,14 @@ async fn resize_device(
     Json(to): Json<block::Resize>,
 ) -> Response {
     answer(StatusCode::OK, blocking(move || admin.control.resize_device(&name, &to)).await)
+}
+
+async fn limit_device(
+    State(admin): State<Admin>,
+    Path(name): Path<String>,
+    Json(to): Json<block::NewLimit>,
+) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.limit_device(&name, &to)).await)
 }
 
 async fn delete_device(State(admin): State<Admin>, Path(name): Path<String>) -> Response {

@@ -1,12 +1,15 @@
-//! `plimsoll block create | list | resize | delete`: the devices of a running server, through its admin listener.
+//! `plimsoll block create | list | limit | resize | delete`: the devices of a running server, through its admin listener.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use policy::units::Bytes;
-use serve::admin::block::{Device, List, New, Resize};
+use serve::admin::block::{Device, List, New, NewLimit, Resize};
 
 use crate::command::admin::{Endpoint, Where};
 use crate::settings;
+
+/// Stands for a contract: the device has no limit.
+const NO_LIMIT: &str = "none";
 
 /// Creates a block device, which reads as zeros
 ///
@@ -14,7 +17,8 @@ use crate::settings;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll block create vm1 100GiB
-  plimsoll block create vm1 100GiB -c plimsoll.toml")]
+  plimsoll block create vm1 100GiB --limit gp3
+  plimsoll block create vm1 100GiB --limit '{ iops = 500, mib_per_s = 60 }'")]
 pub(crate) struct CreateArgs {
     /// The name of the device
     name: String,
@@ -23,11 +27,44 @@ pub(crate) struct CreateArgs {
     #[arg(value_parser = size)]
     size: u64,
 
+    /// What its clients get at most: a contract as `plimsoll block limit` takes it
+    #[arg(long, value_name = "CONTRACT", value_parser = contract)]
+    limit: Option<String>,
+
+    /// Allow that devices are sold more in all than the volumes give
+    #[arg(long, requires = "limit")]
+    oversell: bool,
+
     #[command(flatten)]
     at: Where,
 }
 
-/// Lists the block devices: their sizes, and the room they take at most
+/// Sets what the clients of a block device get at most, from now on
+///
+/// Together, devices are sold no more than 90 % of what is paid for the volumes, where a write counts once for each copy.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll block limit vm1 gp3
+  plimsoll block limit vm1 '{ iops = 500, mib_per_s = 60 }'
+  plimsoll block limit vm1 '{ iops = { included = 100, burst = { rate = 3000, credits = 5400000 } }, mib_per_s = 60 }'
+  plimsoll block limit vm1 none")]
+pub(crate) struct LimitArgs {
+    /// The name of the device
+    name: String,
+
+    /// A name from contracts/, a table such as { iops = 500, mib_per_s = 60 }, the path of a .toml file, or none
+    #[arg(value_parser = contract)]
+    contract: String,
+
+    /// Allow that devices are sold more in all than the volumes give
+    #[arg(long)]
+    oversell: bool,
+
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Lists the block devices: their sizes, the room they take at most, and their limits
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll block list
@@ -82,9 +119,24 @@ pub(crate) struct DeleteArgs {
 }
 
 pub(super) fn create(args: &CreateArgs) -> anyhow::Result<()> {
-    let new = New { name: part(&args.name)?.to_owned(), size_bytes: args.size };
+    let new = New {
+        name: part(&args.name)?.to_owned(),
+        size_bytes: args.size,
+        limit: args.limit.as_deref().and_then(limited),
+        oversell: args.oversell,
+    };
     let device: Device = served(&args.at)?.post("/block", Some(&new))?;
-    println!("block device {}: created, {}", device.name, Bytes(device.size_bytes));
+    let limit = device.limit.map_or_else(String::new, |limit| format!(", at most {}", limit.terms));
+    println!("block device {}: created, {}{limit}", device.name, Bytes(device.size_bytes));
+    Ok(())
+}
+
+pub(super) fn limit(args: &LimitArgs) -> anyhow::Result<()> {
+    let path = format!("/block/{}/limit", part(&args.name)?);
+    let to = NewLimit { limit: limited(&args.contract), oversell: args.oversell };
+    let device: Device = served(&args.at)?.post(&path, Some(&to))?;
+    let limit = device.limit.map_or("no limit".into(), |limit| format!("at most {}", limit.terms));
+    println!("block device {}: {limit} from now on", device.name);
     Ok(())
 }
 
@@ -144,6 +196,19 @@ fn size(text: &str) -> anyhow::Result<u64> {
     bytes.context("give a size with its unit, such as 100GiB")
 }
 
+/// A contract as the server takes it, which does not read files of its clients; or `none`.
+fn contract(text: &str) -> anyhow::Result<String> {
+    if text.ends_with(".toml") {
+        let read = std::fs::read_to_string(text);
+        return read.map_err(|error| anyhow!("the contract {text}: {error}"));
+    }
+    Ok(text.to_owned())
+}
+
+fn limited(contract: &str) -> Option<String> {
+    (contract != NO_LIMIT).then(|| contract.to_owned())
+}
+
 /// A name as a part of a URL's path: names of devices need no encoding.
 fn part(name: &str) -> anyhow::Result<&str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -163,12 +228,13 @@ fn table(list: &List) -> String {
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["device", "size", "room"]);
+    table.set_header(["device", "size", "room", "limit"]);
     for device in &list.devices {
         table.add_row([
             device.name.clone(),
             Bytes(device.size_bytes).to_string(),
             Bytes(device.room_bytes).to_string(),
+            device.limit.as_ref().map_or_else(|| NO_LIMIT.into(), |limit| limit.terms.clone()),
         ]);
     }
     for at in 1..3 {
@@ -184,6 +250,7 @@ fn table(list: &List) -> String {
 mod tests {
     use clap::Parser;
     use expect_test::expect;
+    use serve::admin::block::Limit;
 
     use super::*;
 
@@ -201,6 +268,9 @@ mod tests {
             ("create vm 0B", "with its unit"),
             ("resize vm", "<SIZE>"),
             ("delete", "<NAME>"),
+            ("limit vm", "<CONTRACT>"),
+            ("limit vm away.toml", "the contract away.toml"),
+            ("create vm 1GiB --oversell", "--limit"),
             ("list -c x --admin y", "cannot be used with"),
         ] {
             let words = std::iter::once("block").chain(line.split_whitespace());
@@ -220,14 +290,17 @@ mod tests {
             name: name.into(),
             size_bytes: 100 << 30,
             room_bytes,
+            limit: None,
         };
-        let devices = vec![device("vm1", 192 << 20), device("vm2", 0)];
+        let mut devices = vec![device("vm1", 192 << 20), device("vm2", 0)];
+        let terms = "gp3, 3000 IOPS, 125 MiB/s".into();
+        devices[0].limit = Some(Limit { terms, iops: Some(3000), bytes_per_s: Some(125 << 20) });
         let mut list = List { pool: "main".into(), devices };
         expect![[r#"
             pool main
-            device     size     room
-            vm1     100 GiB  192 MiB
-            vm2     100 GiB      0 B
+            device     size     room  limit
+            vm1     100 GiB  192 MiB  gp3, 3000 IOPS, 125 MiB/s
+            vm2     100 GiB      0 B  none
         "#]]
         .assert_eq(&table(&list));
         list.devices.clear();

@@ -8,7 +8,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
 use serve::figures::Copies;
 
-use super::view::{BlockRates, Row, Sort, View, Waiting};
+use super::block::{BlockRates, DeviceRates};
+use super::view::{Row, Sort, View, Waiting};
 
 /// A view, and its status line.
 pub(super) struct Screen {
@@ -32,6 +33,8 @@ const WAIT: usize = 6;
 /// The width of the queue length.
 const QUEUED: usize = 6;
 const BAR_MIN: usize = 4;
+/// The most block devices that have lines.
+const DEVICES: usize = 4;
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -92,22 +95,51 @@ impl Screen {
             store = format!("{commands} commands a second  {clients} clients  {store}");
         }
         let mut lines = vec![Line::from(first), Line::raw(volumes), Line::raw(store)];
-        lines.extend(view.block.as_ref().map(block));
+        lines.extend(view.block.iter().flat_map(block));
         lines.extend(view.copies.as_ref().and_then(copies));
         lines
     }
 }
 
-fn block(of: &BlockRates) -> Line<'static> {
-    let rate = |bytes: Option<f64>| bytes.map_or("-".into(), |b| Bytes(b as u64).to_string());
-    Line::raw(format!(
+/// All block devices in two lines, and those closest to their limits.
+fn block(of: &BlockRates) -> Vec<Line<'static>> {
+    let all = format!(
         "block: {} devices  reads {} a second ({})  writes {} ({})",
-        of.devices,
+        of.devices.len(),
         count(of.reads),
-        rate(of.read_bytes),
+        size(of.read_bytes),
         count(of.writes),
-        rate(of.written_bytes)
-    ))
+        size(of.written_bytes)
+    );
+    let own = format!(
+        "  its own: {} marks  {} checksum reads  {} checksum writes  {} regions aligned",
+        count(of.marks),
+        count(of.checksum_reads),
+        count(of.checksum_writes),
+        count(of.aligned)
+    );
+    let limited = of.devices.iter().filter(|d| d.limit_ops.or(d.limit_bytes).is_some());
+    let limited = limited.take(DEVICES).map(device);
+    [all, own].into_iter().chain(limited).map(Line::raw).collect()
+}
+
+fn device(of: &DeviceRates) -> String {
+    let DeviceRates { name, ops, bytes, limit_ops, limit_bytes, limited, limited_ms } = of;
+    let limit_ops = limit_ops.map_or("-".into(), |limit| limit.to_string());
+    let limit_bytes = size(limit_bytes.map(|limit| limit as f64));
+    let mut text = format!(
+        "  {name}: {} of {limit_ops} I/Os  {} of {limit_bytes} a second",
+        count(*ops),
+        size(*bytes)
+    );
+    if let (Some(limited), Some(limited_ms)) = (limited, limited_ms) {
+        text.push_str(&format!("  {limited:.0} waited {limited_ms:.1} ms each"));
+    }
+    text
+}
+
+fn size(bytes: Option<f64>) -> String {
+    bytes.map_or("-".into(), |bytes| Bytes(bytes as u64).to_string())
 }
 
 /// The state of copies, while there is any work.
@@ -311,16 +343,40 @@ mod tests {
     }
 
     #[test]
-    fn block_devices_have_a_line() {
+    fn block_devices_have_lines_and_those_with_limits_their_own() {
         let mut screen = screen(None);
         let rates = |ops, bytes| (Some(ops), Some(bytes));
         let ((reads, read_bytes), (writes, written_bytes)) =
             (rates(1500.0, 6_291_456.0), rates(800.0, 3_276_800.0));
-        let block = BlockRates { devices: 12, reads, writes, read_bytes, written_bytes };
+        let device = |name: &str, limit_ops| DeviceRates {
+            name: name.into(),
+            ops: Some(480.0),
+            bytes: Some(3_145_728.0),
+            limit_ops,
+            limit_bytes: limit_ops.map(|_| 60 << 20),
+            limited: Some(12.0),
+            limited_ms: Some(8.25),
+        };
+        let devices = vec![device("vm1", Some(500)), device("vm2", None)];
+        let block = BlockRates {
+            reads,
+            writes,
+            read_bytes,
+            written_bytes,
+            marks: Some(3.0),
+            devices,
+            ..BlockRates::default()
+        };
         screen.view.block = Some(block);
         let shown = drawn(screen, 80, 24).backend().to_string();
-        let line = "block: 12 devices  reads 1500 a second (6 MiB)  writes 800 (3.1 MiB)";
-        assert!(shown.contains(line), "{shown}");
+        for line in [
+            "block: 2 devices  reads 1500 a second (6 MiB)  writes 800 (3.1 MiB)",
+            "  its own: 3 marks  - checksum reads  - checksum writes  - regions aligned",
+            "  vm1: 480 of 500 I/Os  3 MiB of 60 MiB a second  12 waited 8.2 ms each",
+        ] {
+            assert!(shown.contains(line), "{shown}");
+        }
+        assert!(!shown.contains("vm2"), "{shown}");
     }
 
     #[test]

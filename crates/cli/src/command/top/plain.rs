@@ -5,7 +5,8 @@ use std::fmt::Display;
 
 use serve::figures::Copies;
 
-use super::view::{BlockRates, Row, View};
+use super::block::{BlockRates, DeviceRates};
+use super::view::{Row, View};
 
 /// The whole view.
 pub(super) fn lines(view: &View) -> String {
@@ -16,7 +17,8 @@ pub(super) fn lines(view: &View) -> String {
         .map(|at| table.iter().map(|cells| cells[at].len()).max().unwrap_or(0))
         .collect();
     let mut text = summary(view);
-    text.extend(view.block.as_ref().map(block));
+    text.extend(view.block.iter().map(block));
+    text.extend(view.block.iter().flat_map(|block| &block.devices).map(device));
     for cells in table {
         let aligned: Vec<_> =
             cells.iter().zip(&widths).map(|(cell, &w)| format!("{cell:<w$}")).collect();
@@ -47,12 +49,31 @@ fn summary(view: &View) -> String {
 
 fn block(of: &BlockRates) -> String {
     format!(
-        "# block_devices {} reads_per_s {} read_bytes_per_s {} writes_per_s {} written_bytes_per_s {}\n",
-        of.devices,
+        "# block_devices {} reads_per_s {} read_bytes_per_s {} writes_per_s {} written_bytes_per_s {} \
+         marks_per_s {} checksum_reads_per_s {} checksum_writes_per_s {} regions_aligned_per_s {}\n",
+        of.devices.len(),
         or_dash(of.reads, 0),
         or_dash(of.read_bytes, 0),
         or_dash(of.writes, 0),
         or_dash(of.written_bytes, 0),
+        or_dash(of.marks, 0),
+        or_dash(of.checksum_reads, 0),
+        or_dash(of.checksum_writes, 0),
+        or_dash(of.aligned, 0),
+    )
+}
+
+fn device(of: &DeviceRates) -> String {
+    format!(
+        "# block_device {} ops_per_s {} limit_iops {} bytes_per_s {} limit_bytes_per_s {} \
+         limited_per_s {} limited_ms {}\n",
+        of.name,
+        or_dash(of.ops, 0),
+        shown(of.limit_ops),
+        or_dash(of.bytes, 0),
+        shown(of.limit_bytes),
+        or_dash(of.limited, 0),
+        or_dash(of.limited_ms, 3),
     )
 }
 
@@ -135,12 +156,23 @@ mod tests {
     }
 
     #[test]
-    fn block_devices_have_a_line_of_their_own() {
-        let rates = BlockRates { devices: 2, reads: Some(50.4), ..BlockRates::default() };
+    fn block_devices_have_lines_of_their_own() {
+        let device = DeviceRates {
+            name: "vm".into(),
+            ops: Some(480.4),
+            limit_ops: Some(500),
+            limited: Some(2.0),
+            limited_ms: Some(8.25),
+            ..DeviceRates::default()
+        };
+        let rates =
+            BlockRates { reads: Some(50.4), devices: vec![device], ..BlockRates::default() };
         let text = lines(&View { block: Some(rates), ..View::default() });
-        let line = text.lines().nth(1).expect("a second line");
-        expect!["# block_devices 2 reads_per_s 50 read_bytes_per_s - writes_per_s - written_bytes_per_s -"]
-            .assert_eq(line);
+        let shown: Vec<_> = text.lines().skip(1).take(2).collect();
+        expect![[r#"
+            # block_devices 1 reads_per_s 50 read_bytes_per_s - writes_per_s - written_bytes_per_s - marks_per_s - checksum_reads_per_s - checksum_writes_per_s - regions_aligned_per_s -
+            # block_device vm ops_per_s 480 limit_iops 500 bytes_per_s - limit_bytes_per_s - limited_per_s 2 limited_ms 8.250"#]]
+            .assert_eq(&shown.join("\n"));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use policy::estimate::Finding;
 use serve::admin::Snapshot;
 use serve::admin::snapshot::{Class, Volume};
-use serve::figures::{Block, Copies};
+use serve::figures::Copies;
+
+use super::block::BlockRates;
 
 /// The contents of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,18 +29,6 @@ pub(super) struct View {
     pub(super) block: Option<BlockRates>,
     /// A row for each volume.
     pub(super) rows: Vec<Row>,
-}
-
-/// All block devices together.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct BlockRates {
-    pub(super) devices: u64,
-    /// Reads and writes a second.
-    pub(super) reads: Option<f64>,
-    pub(super) writes: Option<f64>,
-    /// Their bytes a second.
-    pub(super) read_bytes: Option<f64>,
-    pub(super) written_bytes: Option<f64>,
 }
 
 /// One volume.
@@ -135,13 +125,9 @@ impl View {
             let before = before.and_then(|before| before.volumes.iter().find(named));
             Row::between(before, volume, seconds)
         });
-        let block_per_second = |of: fn(&Block) -> u64| per_second(&|at| at.block.as_ref().map(of));
-        let block = now.block.as_ref().map(|block| BlockRates {
-            devices: block.devices.len() as u64,
-            reads: block_per_second(|of| of.reads),
-            writes: block_per_second(|of| of.writes),
-            read_bytes: block_per_second(|of| of.read_bytes),
-            written_bytes: block_per_second(|of| of.written_bytes),
+        let block = now.block.as_ref().map(|block| {
+            let before = before.and_then(|before| before.block.as_ref());
+            BlockRates::between(before, block, seconds)
         });
         Self {
             uptime_s: now.uptime_s,
@@ -285,7 +271,6 @@ fn hits(before: Option<&Snapshot>, now: &Snapshot) -> Option<f64> {
 #[cfg(test)]
 pub(super) mod tests {
     use serve::admin::snapshot::Resp;
-    use serve::figures::BlockDevice;
 
     use super::*;
 
@@ -440,23 +425,6 @@ pub(super) mod tests {
             [("kv".into(), 160), ("pool".into(), 7), ("series".into(), 20)].into();
         let stores = View::between(Some(&before), &now).rows.swap_remove(0).stores;
         assert_eq!(stores, [("kv".into(), 0.75), ("series".into(), 0.25)]);
-    }
-
-    #[test]
-    fn block_devices_are_counted_and_their_rates_shown() {
-        let (mut before, mut now) = pictures();
-        let at = |reads, written_bytes| Block {
-            devices: vec![BlockDevice::default(); 2],
-            reads,
-            written_bytes,
-            ..Block::default()
-        };
-        (before.block, now.block) = (Some(at(10, 0)), Some(at(110, 1 << 20)));
-        let block = View::between(Some(&before), &now).block.expect("there is a store");
-        assert_eq!((block.devices, block.reads, block.writes), (2, Some(50.0), Some(0.0)));
-        assert_eq!(block.written_bytes, Some(524_288.0));
-        let first = View::between(None, &now).block.expect("there is a store");
-        assert_eq!((first.devices, first.reads), (2, None));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::future::{join, join_all, try_join_all};
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
+use policy::contract::Direction;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use tokio::sync::Semaphore;
@@ -23,6 +24,8 @@ use volume::{Check, ErrorKind, Extent as Part, IoBuf, IoBufMut, Object, extent a
 use super::super::{Durable, Error, Result, Zeros, within};
 use super::extents::{Extent, Extents};
 use super::failure::failed;
+use super::figures::DeviceCounts;
+use super::limiter::Limiter;
 use super::marks::Marks;
 use super::pace::Pace;
 use super::pages::Page;
@@ -66,6 +69,8 @@ pub(super) struct Device {
     /// Writes so far, and how many regions they allow to be cleaned.
     pub(super) written: AtomicU64,
     pub(super) pace: Mutex<Pace>,
+    pub(super) limiter: Limiter,
+    pub(super) counts: DeviceCounts,
     /// It is deleted, or the store closes.
     ended: AtomicBool,
 }
@@ -80,6 +85,7 @@ impl Device {
     ) -> Self {
         let now = shared.clock.now();
         let regions = Regions::in_doubt(marked, now);
+        let limiter = Limiter::new(row.limit.clone(), shared.clock.clone());
         Self {
             id: row.id,
             name,
@@ -95,6 +101,8 @@ impl Device {
             writing: Semaphore::new(WRITES_MAX),
             written: AtomicU64::new(0),
             pace: Mutex::new(Pace::new(now)),
+            limiter,
+            counts: DeviceCounts::default(),
             ended: AtomicBool::new(false),
         }
     }
@@ -119,6 +127,23 @@ impl Device {
         })
     }
 
+    /// Waits until a call is within the limit, and counts it.
+    async fn admit(&self, direction: Direction, len: u64, range: &Range<u64>) -> Result<()> {
+        if let Some(waited) = self.limiter.admit(direction, len).await {
+            self.counts.limited.add(1);
+            self.counts.limited_nanos.add(waited.as_nanos() as u64);
+            // Meanwhile it may have ended, or become smaller.
+            self.begin(range)?;
+        }
+        let (calls, bytes) = match direction {
+            Direction::Read => (&self.counts.reads, &self.counts.bytes_read),
+            Direction::Write => (&self.counts.writes, &self.counts.bytes_written),
+        };
+        calls.add(1);
+        bytes.add(len);
+        Ok(())
+    }
+
     pub(super) fn failed(&self, error: volume::Error) -> Error {
         failed(format_args!("device {}", self.name), error)
     }
@@ -128,6 +153,7 @@ impl Device {
         self.begin(&range)?;
         self.shared.counts.reads.add(1);
         self.shared.counts.bytes_read.add(into.len() as u64);
+        self.admit(Direction::Read, into.len() as u64, &range).await?;
         let number = range.start / self.shape.extent();
         if outward(&range) == range && self.shape.numbers(&range) == (number..number + 1) {
             let inside = self.shape.piece(&range, number).range;
@@ -283,6 +309,7 @@ impl Device {
             Durable::Now => None,
             Durable::Later => self.writing.acquire().await.ok(),
         };
+        self.admit(Direction::Write, data.len() as u64, &range).await?;
         let writes = self.shape.pieces(&range).map(|Piece { extent, range, at }| {
             let data = data.slice(at..at + (range.end - range.start) as usize);
             self.write_piece(extent, range, data, durable)
@@ -387,6 +414,7 @@ impl Device {
     ) -> Result<()> {
         self.begin(&range)?;
         self.shared.counts.writes.add(1);
+        self.admit(Direction::Write, 0, &range).await?;
         if fast && !self.shared.volume.limits().holes {
             let what = format!("device {}: its volumes have no holes", self.name);
             return Err(Error::Unsupported(what));
@@ -421,6 +449,7 @@ impl Device {
     pub(super) async fn discard(&self, range: Range<u64>, durable: Durable) -> Result<()> {
         self.begin(&range)?;
         self.shared.counts.discards.add(1);
+        self.admit(Direction::Write, 0, &range).await?;
         if !self.shared.volume.limits().holes {
             return Ok(());
         }
@@ -641,6 +670,7 @@ impl Device {
         settled.map_err(|e| self.failed(e))?;
         let settled = object.align(self.shape.slot(region), SLOT, SETTLE).await;
         settled.map_err(|e| self.failed(e))?;
+        self.shared.counts.regions_aligned.add(1);
         let found = object.extents(range.start, REGION).await.map_err(|e| self.failed(e))?;
         // Holes are zeros, unless somebody has written there since.
         let is_fresh = self.regions.idle(number) == Some(0);

@@ -1,6 +1,7 @@
 //! What a store of block devices counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A number that grows.
 #[derive(Default)]
@@ -13,6 +14,47 @@ impl Count {
 
     pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of one device.
+#[derive(Default)]
+pub(super) struct DeviceCounts {
+    pub(super) reads: Count,
+    pub(super) bytes_read: Count,
+    pub(super) writes: Count,
+    pub(super) bytes_written: Count,
+    pub(super) limited: Count,
+    pub(super) limited_nanos: Count,
+}
+
+/// What clients had a device do since the store was opened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeviceFigures {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Writes, ranges made zeros, and discards.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Calls that waited because the device was at its limit.
+    pub limited: u64,
+    /// How long they waited, in all.
+    pub limited_for: Duration,
+}
+
+impl DeviceCounts {
+    pub(super) fn figures(&self) -> DeviceFigures {
+        DeviceFigures {
+            reads: self.reads.get(),
+            bytes_read: self.bytes_read.get(),
+            writes: self.writes.get(),
+            bytes_written: self.bytes_written.get(),
+            limited: self.limited.get(),
+            limited_for: Duration::from_nanos(self.limited_nanos.get()),
+        }
     }
 }
 
@@ -64,6 +106,8 @@ counts! {
     checksum_writes,
     /// Writes of marks of regions: an operation each.
     region_marks,
+    /// Regions of 4 MiB whose copies were read and made equal after a crash.
+    regions_aligned,
     /// Blocks read that have no checksum yet, since a crash or a failed write left them in doubt.
     unverified_reads,
     /// Blocks and pages of checksums that one copy gave wrongly, and another one had.

@@ -21,6 +21,7 @@ mod device;
 mod extents;
 mod failure;
 mod figures;
+mod limiter;
 mod marks;
 mod pace;
 mod pages;
@@ -40,6 +41,7 @@ use std::time::Duration;
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
+use policy::contract::Contract;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
 use volume::{Clock, ErrorKind, Extent as Part, Intent, IoBuf, IoBufMut, Name, Volume};
@@ -48,13 +50,12 @@ use self::device::Device;
 use self::extents::Extents;
 use self::failure::failed;
 use self::figures::Counts;
-pub use self::figures::Figures;
+pub use self::figures::{DeviceFigures, Figures};
 use self::marks::Marks;
 use self::pages::Pages;
 use self::room::Room;
 use self::shape::{BLOCK, REGION, REGIONS_MAX, Shape};
-pub use self::table::Limit;
-use self::table::{Row, Table, check_name, check_size};
+use self::table::{Row, Table, check_limit, check_name, check_size};
 use super::{BlockDevice, BlockDevices, Durable, Error, Geometry, Pending, Result, Zeros};
 use crate::health::StoreHealth;
 
@@ -98,7 +99,7 @@ impl Default for Options {
 }
 
 /// One device, as an operator sees it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Info {
     /// Its name.
     pub name: String,
@@ -106,8 +107,10 @@ pub struct Info {
     pub size: u64,
     /// What its extents take at most, in bytes, each copy counted once: extents have holes.
     pub room: u64,
-    /// What its clients get at most.
-    pub limit: Option<Limit>,
+    /// What its clients get at most; `None` without a limit.
+    pub limit: Option<Contract>,
+    /// What its clients had it do.
+    pub figures: DeviceFigures,
 }
 
 /// A store of block devices. Clones share it.
@@ -159,19 +162,34 @@ impl Store {
         Ok(Self(Arc::new(Inner { shared, devices, table: AsyncMutex::new(table), incarnations })))
     }
 
-    /// Makes a device of zeros, which takes no room yet. Durable on return. `size` is in bytes, whole blocks of 4096.
+    /// Makes a device of zeros without a limit: [`Store::create_limited`].
     ///
     /// # Errors
-    /// `AlreadyExists`; `Invalid`: the name or the size. Else as the kind says.
+    /// As [`Store::create_limited`].
     pub async fn create(&self, name: &str, size: u64) -> Result<()> {
+        self.create_limited(name, size, None).await
+    }
+
+    /// Makes a device of zeros, which takes no room yet. Its clients get at most `limit`, as [`Store::set_limit`] says.
+    /// Durable on return. `size` is in bytes, whole blocks of 4096.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `Invalid`: the name, the size or the limit. Else as the kind says.
+    pub async fn create_limited(
+        &self,
+        name: &str,
+        size: u64,
+        limit: Option<Contract>,
+    ) -> Result<()> {
         check_name(name)?;
         check_size(size)?;
+        let limit = check_limit(limit)?;
         let mut table = self.0.table.lock().await;
         if table.devices.contains_key(name) {
             return Err(Error::AlreadyExists(format!("device {name}")));
         }
         let mut next = table.clone();
-        let row = Row { id: table.next, size, shape: self.0.shared.shape(), limit: None };
+        let row = Row { id: table.next, size, shape: self.0.shared.shape(), limit };
         next.next += 1;
         next.devices.insert(name.to_owned(), row.clone());
         let shared = &self.0.shared;
@@ -220,6 +238,25 @@ impl Store {
         Ok(())
     }
 
+    /// Sets what the clients of a device get at most, from now on; `None` is no limit. Durable on return. It does not ask
+    /// whether the volumes can give it.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid`: the limit. Else as the kind says: the old limit stays.
+    pub async fn set_limit(&self, name: &str, limit: Option<Contract>) -> Result<()> {
+        let limit = check_limit(limit)?;
+        let mut table = self.0.table.lock().await;
+        let device = self.device(name)?;
+        let mut next = table.clone();
+        if let Some(row) = next.devices.get_mut(name) {
+            row.limit.clone_from(&limit);
+        }
+        self.0.shared.write_table(&next).await?;
+        device.limiter.set(limit);
+        *table = next;
+        Ok(())
+    }
+
     /// Deletes a device and its bytes. Durable on return: clients that have it open get `Closed`.
     ///
     /// # Errors
@@ -247,7 +284,8 @@ impl Store {
             name: name.clone(),
             size: device.size(),
             room: device.extents.len() as u64 * device.shape.extent(),
-            limit: None,
+            limit: device.limiter.contract(),
+            figures: device.counts.figures(),
         };
         devices.iter().map(info).collect()
     }

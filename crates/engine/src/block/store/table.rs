@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use policy::contract::{Contract, Counted, Limit};
+
 use super::super::{Error, Result};
 use super::shape::{BLOCK, REGIONS_MAX, SIZE_MAX, Shape};
 
@@ -9,6 +11,8 @@ const MAGIC: [u8; 8] = *b"plimblok";
 const VERSION: u32 = 1;
 /// Magic, version, checksum of what follows.
 const HEADER: usize = 16;
+/// Stands for the number of limits of a device without a contract.
+const NO_LIMIT: u16 = u16::MAX;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 64;
 
@@ -16,28 +20,19 @@ const NAME_MAX: usize = 64;
 pub(super) type Id = u32;
 
 /// One device.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) id: Id,
     /// In bytes, whole blocks.
     pub(super) size: u64,
     /// The size of its extents.
     pub(super) shape: Shape,
-    /// The most operations and bytes a second that its clients get; `None` without a limit.
-    pub(super) limit: Option<Limit>,
-}
-
-/// What the clients of a device get at most.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Limit {
-    /// Operations a second.
-    pub iops: u64,
-    /// Bytes a second.
-    pub bytes_per_second: u64,
+    /// What its clients get at most; `None` without a limit.
+    pub(super) limit: Option<Contract>,
 }
 
 /// The devices by name.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) devices: BTreeMap<String, Row>,
     /// The next device's number.
@@ -53,14 +48,25 @@ impl Table {
         out.extend_from_slice(&self.next.to_le_bytes());
         out.extend_from_slice(&(self.devices.len() as u32).to_le_bytes());
         for (name, row) in &self.devices {
-            let limit = row.limit.unwrap_or(Limit { iops: 0, bytes_per_second: 0 });
+            let (limits, op_bytes_max) = match &row.limit {
+                Some(contract) => (contract.limits.len() as u16, contract.op_bytes_max),
+                None => (NO_LIMIT, 0),
+            };
             out.extend_from_slice(&row.id.to_le_bytes());
             out.extend_from_slice(&(name.len() as u16).to_le_bytes());
             out.extend_from_slice(&(row.shape.regions as u16).to_le_bytes());
             out.extend_from_slice(&row.size.to_le_bytes());
-            out.extend_from_slice(&limit.iops.to_le_bytes());
-            out.extend_from_slice(&limit.bytes_per_second.to_le_bytes());
+            out.extend_from_slice(&op_bytes_max.to_le_bytes());
+            let sold = row.limit.as_ref().map_or("", |contract| &contract.name);
+            out.extend_from_slice(&limits.to_le_bytes());
+            out.extend_from_slice(&(sold.len() as u16).to_le_bytes());
             out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(sold.as_bytes());
+            for Limit { counts, rate_per_sec, depth } in row.limit.iter().flat_map(|l| &l.limits) {
+                out.extend_from_slice(&(counts.index() as u32).to_le_bytes());
+                out.extend_from_slice(&rate_per_sec.to_le_bytes());
+                out.extend_from_slice(&depth.to_le_bytes());
+            }
         }
         let sum = crc32c::crc32c(&out[HEADER..]);
         out[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -96,15 +102,39 @@ impl Table {
 
 fn take_row(rest: &mut &[u8]) -> Option<(String, Row)> {
     let id = take_u32(rest)?;
-    let sizes = take_u32(rest)?;
-    let (len, regions) = ((sizes & 0xffff) as usize, u64::from(sizes >> 16));
-    let (size, iops, bytes_per_second) = (take_u64(rest)?, take_u64(rest)?, take_u64(rest)?);
-    let (name, after) = rest.split_at_checked(len)?;
-    *rest = after;
-    let name = String::from_utf8(name.to_vec()).ok()?;
-    let limit = (iops > 0 || bytes_per_second > 0).then_some(Limit { iops, bytes_per_second });
+    let (len, regions) = take_pair(rest)?;
+    let (size, op_bytes_max) = (take_u64(rest)?, take_u64(rest)?);
+    let (limits, sold) = take_pair(rest)?;
+    let (name, sold) = (take_text(rest, len)?, take_text(rest, sold)?);
+    let limit = match limits {
+        NO_LIMIT => None,
+        count => {
+            let limits = (0..count).map(|_| take_limit(rest)).collect::<Option<_>>()?;
+            Some(Contract { name: sold, limits, op_bytes_max, ..Contract::unlimited() })
+        }
+    };
+    let limit = check_limit(limit).ok()?;
+    let regions = u64::from(regions);
     let shape = (1..=REGIONS_MAX).contains(&regions).then_some(Shape { regions })?;
     Some((name, Row { id, size, shape, limit }))
+}
+
+fn take_limit(rest: &mut &[u8]) -> Option<Limit> {
+    let counts = *Counted::ALL.get(take_u32(rest)? as usize)?;
+    let (rate_per_sec, depth) = (take_u64(rest)?, take_u64(rest)?);
+    Some(Limit { counts, rate_per_sec, depth })
+}
+
+fn take_text(rest: &mut &[u8], len: u16) -> Option<String> {
+    let (text, after) = rest.split_at_checked(usize::from(len))?;
+    *rest = after;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+/// Two numbers of two bytes each.
+fn take_pair(rest: &mut &[u8]) -> Option<(u16, u16)> {
+    let both = take_u32(rest)?;
+    Some((both as u16, (both >> 16) as u16))
 }
 
 fn take_u32(rest: &mut &[u8]) -> Option<u32> {
@@ -133,6 +163,21 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     )))
 }
 
+/// What the table keeps of the contract that is sold to a device's clients: its terms.
+///
+/// # Errors
+/// `Invalid`: the table cannot hold it.
+pub(super) fn check_limit(limit: Option<Contract>) -> Result<Option<Contract>> {
+    let Some(Contract { name, limits, op_bytes_max, .. }) = limit else { return Ok(None) };
+    let is_sound = |limit: &Limit| limit.rate_per_sec > 0 && limit.depth > 0;
+    if name.len() > NAME_MAX || op_bytes_max == 0 || !limits.iter().all(is_sound) {
+        return Err(Error::Invalid(format!(
+            "contract {name:?}: its name may have {NAME_MAX} bytes, and each of its limits must be above 0"
+        )));
+    }
+    Ok(Some(Contract { name, limits, op_bytes_max, ..Contract::unlimited() }))
+}
+
 /// Checks the size of a device.
 ///
 /// # Errors
@@ -152,7 +197,9 @@ mod tests {
 
     fn some() -> Table {
         let row = |id, size, limit| Row { id, size, shape: Shape { regions: 16 }, limit };
-        let limit = Limit { iops: 300, bytes_per_second: 0 };
+        let limit = |counts| Limit { counts, rate_per_sec: 300, depth: 40 };
+        let limits = vec![limit(Counted::Ops), limit(Counted::WriteBytes)];
+        let limit = Contract { name: "gp3".into(), limits, ..Contract::unlimited() };
         let devices = [
             ("disk".to_owned(), row(3, 1 << 40, Some(limit))),
             ("other".to_owned(), row(1, 4096, None)),
@@ -180,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_sizes_that_cannot_be_are_refused() {
+    fn names_sizes_and_limits_that_cannot_be_are_refused() {
         for bad in ["", "a/b", "ä", "a b", &"x".repeat(65)] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
@@ -188,6 +235,9 @@ mod tests {
         for bad in [0, 1, 4095, 4097, SIZE_MAX + 4096] {
             assert!(check_size(bad).is_err(), "{bad}");
         }
+        let named = |len| Contract { name: "x".repeat(len), ..Contract::unlimited() };
+        assert!(check_limit(Some(named(65))).is_err());
+        assert_eq!(check_limit(Some(named(64))).unwrap(), Some(named(64)));
         assert!(check_size(4096).is_ok() && check_size(SIZE_MAX).is_ok());
     }
 }

@@ -65,3 +65,57 @@ fn a_device_grows_and_shrinks_and_what_was_cut_off_is_zeros() {
         assert_eq!(store.list()[0].room, REGION);
     });
 }
+
+#[test]
+fn a_limit_holds_at_once_and_after_an_opening() {
+    let rig = Rig::new(1, 1);
+    let counts = policy::contract::Counted::Ops;
+    let limit = policy::contract::Limit { counts, rate_per_sec: 10, depth: 1 };
+    let contract = Contract { name: "small".into(), limits: vec![limit], ..Contract::unlimited() };
+    rig.clock.run(async {
+        let seconds = async |disk: &dyn BlockDevice| {
+            let begin = rig.clock.now();
+            for _ in 0..20 {
+                read(disk, 0, 4096).await.unwrap();
+            }
+            rig.clock.now().since(begin).as_secs_f64()
+        };
+        let (pool, store) = rig.open().await.unwrap();
+        store.create("disk", REGION).await.unwrap();
+        let disk = device(&store, "disk").await;
+        assert!(seconds(&*disk).await < 0.1);
+        store.set_limit("disk", Some(contract.clone())).await.unwrap();
+        assert_eq!(store.list()[0].limit, Some(contract.clone()));
+        assert!((1.9..2.1).contains(&seconds(&*disk).await));
+        let figures = store.list()[0].figures;
+        assert_eq!((figures.reads, figures.bytes_read, figures.limited), (40, 40 * 4096, 20));
+        assert!((1.9..2.1).contains(&figures.limited_for.as_secs_f64()), "{figures:?}");
+        drop((disk, pool, store));
+        let (_pool, store) = rig.open().await.unwrap();
+        assert_eq!(store.list()[0].limit, Some(contract));
+        let disk = device(&store, "disk").await;
+        assert!((1.8..2.1).contains(&seconds(&*disk).await));
+        store.set_limit("disk", None).await.unwrap();
+        assert!(seconds(&*disk).await < 0.1);
+    });
+}
+
+#[test]
+fn a_call_that_waits_for_the_limit_of_a_deleted_device_does_nothing() {
+    let rig = Rig::new(1, 1);
+    let counts = policy::contract::Counted::Ops;
+    let limit = policy::contract::Limit { counts, rate_per_sec: 1, depth: 1 };
+    let contract = Contract { limits: vec![limit], ..Contract::unlimited() };
+    rig.clock.run(async {
+        let (_pool, store) = rig.open().await.unwrap();
+        store.create_limited("disk", REGION, Some(contract)).await.unwrap();
+        let disk = device(&store, "disk").await;
+        disk.write(0, bytes(4096, 1), Durable::Now).await.unwrap();
+        let late = async {
+            let written = disk.write(0, bytes(4096, 2), Durable::Now).await;
+            assert!(matches!(written, Err(Error::Closed(_))), "{written:?}");
+        };
+        let deleted = async { store.delete("disk").await.unwrap() };
+        futures_util::future::join(late, deleted).await;
+    });
+}
