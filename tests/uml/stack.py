@@ -29,7 +29,7 @@ simulate = true
 
 [pool.main]
 volumes = ["a", "b"]
-copies = 2
+copies = {copies}
 
 [block]
 pool = "main"
@@ -58,11 +58,8 @@ def status(*words):
 
 
 def place():
-    """A new directory in memory, until this program ends. It has room for 64 GiB of holes: a pool adds up its extents."""
-    directory = Path(tempfile.mkdtemp(prefix="plimsoll-"))
-    run("mount", "-t", "tmpfs", "-o", "size=64G", "tmpfs", directory)
-    atexit.register(lambda: status("umount", "--lazy", directory) or directory.rmdir())
-    return directory
+    """A new directory in memory."""
+    return Path(tempfile.mkdtemp(prefix="plimsoll-", dir="/dev/shm"))
 
 
 def kernel_failures():
@@ -131,12 +128,12 @@ class Server:
 
 
 class Plimsoll(Server):
-    """`plimsoll serve` on two directories in memory, with two copies of everything."""
+    """`plimsoll serve` on two directories in memory."""
 
-    def __init__(self, program, directory):
+    def __init__(self, program, directory, copies=2):
         port, self.admin = free_port(), free_port()
         self.program = os.path.abspath(program)
-        (directory / "plimsoll.toml").write_text(SETTINGS.format(port=port, admin=self.admin))
+        (directory / "plimsoll.toml").write_text(SETTINGS.format(port=port, admin=self.admin, copies=copies))
         super().__init__([self.program, "serve", "-c", "plimsoll.toml"], port, directory)
 
     def block(self, *words):
