@@ -3,6 +3,8 @@
 CARGO   ?= cargo
 TOOLS   := $(HOME)/.cache/plimsoll/tools
 VENV    := target/venv
+# Of the program that clients and `make uml` run.
+PROFILE ?= release
 # One selection everywhere: another one resolves other features and compiles shared dependencies again.
 ALL     := --locked --workspace
 # Packages that do not link RocksDB have benches of their own.
@@ -11,7 +13,7 @@ export PATH := $(TOOLS)/bin:$(PATH)
 # Tests wait more than they compute: for timers, devices and child processes.
 export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 
-.PHONY: help setup rocksdb build demo test check bench install clean
+.PHONY: help setup rocksdb build demo test check uml bench install clean
 
 help: ## List these verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,19 +30,19 @@ build: rocksdb ## Build the program as it ships (16 min the first time, RocksDB 
 demo: build ## Plain RocksDB beside Plimsoll at the line, then serve it (ARGS=--once ends by itself)
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
 
-test: rocksdb $(VENV)/.ready ## Every test, with real clients (22 min the first time; TESTARGS=--no-fail-fast)
+test: setup-uml rocksdb $(VENV)/.ready ## Every test, with real clients (22 min the first time; TESTARGS=--no-fail-fast)
 	@# First all compilation, of which clients need the program.
 	$(CARGO) test $(ALL) --no-run
 	@$(MAKE) --no-print-directory both PROFILE=debug
 
-check: setup lint build $(VENV)/.ready ## What CI runs: layers, formatting, lints, documentation, licences, tests; clients of the program as it ships
+check: setup setup-uml lint build $(VENV)/.ready ## What CI runs: layers, formatting, lints, documentation, licences, tests; clients of the program as it ships
 	$(CARGO) test $(ALL) --no-run
 	@$(MAKE) --no-print-directory both PROFILE=release
 
-# The tests of the workspace, and clients beside them, whose output follows at the end.
+# The tests of the workspace, and beside them clients and block devices, whose output follows at the end.
 .PHONY: both
 both:
-	@log=$$(mktemp); $(MAKE) --no-print-directory clients >$$log 2>&1 & beside=$$!; \
+	@log=$$(mktemp); $(MAKE) --no-print-directory clients uml >$$log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null; rm -f $$log' EXIT INT TERM; \
 	$(CARGO) test $(ALL) $(TESTARGS); tests=$$?; \
 	wait $$beside; clients=$$?; cat $$log; test $$tests -eq 0 && exit $$clients
@@ -48,6 +50,14 @@ both:
 .PHONY: clients
 clients: $(VENV)/.ready
 	PLIMSOLL=$$(dev/target-dir)/$(PROFILE)/plimsoll $(VENV)/bin/python -m pytest -q tests/clients
+
+uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program that is built (2 min; PROFILE=debug)
+	dev/uml -m 3G -t 300 tests/uml/restart --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
+	dev/uml -m 4G -t 300 tests/uml/filesystems --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
+
+.PHONY: setup-uml
+setup-uml:
+	@dev/setup uml
 
 .PHONY: lint
 lint: rocksdb $(TOOLS)/bin/cargo-deny
