@@ -145,7 +145,10 @@ impl Device {
     }
 
     pub(super) fn failed(&self, error: volume::Error) -> Error {
-        failed(format_args!("device {}", self.name), error)
+        match failed(format_args!("device {}", self.name), error) {
+            Error::OutOfSpace(why) => Error::OutOfSpace(self.shared.room.refuse(&why)),
+            other => other,
+        }
     }
 
     pub(super) async fn read(&self, offset: u64, into: IoBufMut) -> Result<IoBufMut> {

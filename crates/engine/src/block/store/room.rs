@@ -19,6 +19,9 @@ const LEFT_PART: u64 = 32;
 const AHEAD: u64 = 64 * MIB;
 const AHEAD_PART: u64 = 8;
 
+/// What gives room, for people.
+const WAY_OUT: &str = "discard what is not used (fstrim), delete devices, or add a volume";
+
 /// The room that writers may take.
 pub(super) struct Room {
     volume: Arc<dyn Volume>,
@@ -55,6 +58,13 @@ impl Room {
         self.ask(bytes).await
     }
 
+    /// A volume was full, whatever it said before. Returns why, for people.
+    pub(super) fn refuse(&self, why: &str) -> String {
+        let why = format!("{why}; {WAY_OUT}");
+        *self.state.lock() = State { ahead: 0, refused: Some(why.clone()) };
+        why
+    }
+
     /// Asks again if room was refused: some may be free now.
     ///
     /// # Errors
@@ -86,7 +96,7 @@ impl Room {
         let mut state = self.state.lock();
         if free <= bytes {
             let what = format!(
-                "block devices take no further room: {} are free on the pool, of which {} are kept; discard what is not used (fstrim), delete devices, or add a volume",
+                "block devices take no further room: {} are free on the pool, of which {} are kept; {WAY_OUT}",
                 Bytes(space.free),
                 Bytes(left),
             );
