@@ -453,7 +453,7 @@ mod tests {
         let sent = [request(Command::Write, 5), vec![1; 5], second, vec![2; 5]].concat();
         intake.input.extend_from_slice(&sent);
         let next = intake.next(SIZE, |requests, bytes, _| (requests, bytes) == (0, 0));
-        let Ok(Next::Arrived(Arrived::Requests(requests, ..))) = next else { panic!("{next:?}") };
+        let Ok(Next::Arrived(Arrived::Requests(requests, ..))) = &next else { panic!("{next:?}") };
         assert_eq!(requests.len(), 1);
     }
 

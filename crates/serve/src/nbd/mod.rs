@@ -8,10 +8,10 @@
 //!                                                        (pure: results to replies)
 //! ```
 //!
-//! Each of these depends only on those before it: [`wire`], the bytes of the protocol; `transmission`; `handshake`;
-//! `intake` and `outbox`, the two directions of a stream; `budget`, `leases`, `settings`, `stats`,
-//! `service`, the state that all
-//! connections share; `pipeline`, the requests in progress of one; `connection`, `server`.
+//! Each of these depends only on those before it: [`wire`], the bytes of the protocol; `transmission`; `leases`, the ids
+//! of clients' devices; `handshake`; `intake` and `outbox`, the two directions of a stream; `budget`, the memory of all
+//! connections; `settings`, `stats`, `service`, the state that all connections share; `pipeline`, the requests in
+//! progress of one; `connection`, `server`.
 //!
 //! Requests are begun in the order they came, and answered in any order. The server tells clients that a flush covers
 //! every connection (`CAN_MULTI_CONN`); [`BlockDevice::flush`](engine::block::BlockDevice::flush) does.

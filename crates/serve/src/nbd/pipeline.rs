@@ -109,8 +109,9 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Serves requests until the client is done, `stop` is cancelled, the device is gone, or it has another size than the
-    /// client knows. The protocol cannot tell a client of a size, so it must connect again. Then completes and answers those in flight, and
-    /// closes. Once `end` is cancelled it only completes those in flight: the client has another connection.
+    /// client knows. The protocol cannot tell a client of a size, so it must connect again. Then completes and answers
+    /// those in flight, and closes. Once `end` is cancelled it only completes those in flight: the client has another
+    /// connection.
     ///
     /// Whatever it returns, no request is in progress then.
     pub(super) async fn run(
@@ -125,10 +126,10 @@ impl<'a> Pipeline<'a> {
         let mut reading = Reading::Yes;
         let mut size_check = interval_at(Instant::now() + SIZE_CHECK, SIZE_CHECK);
         size_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let budget = &self.service.budget;
+        let service = self.service;
         let ended = loop {
             // Room that another connection frees from here on wakes this one.
-            let freed = budget.freed();
+            let freed = service.budget.freed();
             if reading != Reading::Ended {
                 match self.begin(&mut in_flight, &mut reader).await {
                     Ok(next) => reading = next,
@@ -190,7 +191,7 @@ impl<'a> Pipeline<'a> {
             if self.is_gone || self.device.geometry().size != self.size {
                 return Ok(Reading::Ended);
             }
-            let has_room = |requests, bytes, more| {
+            let has_room = |requests: usize, bytes: usize, more: u64| {
                 let held = self.memory + self.outbox.data_bytes() + bytes as u64;
                 let ours = (self.requests + requests, held);
                 has_room(self.service, &self.share, &self.outbox, ours, more)

@@ -11,6 +11,8 @@ use volume::{IoBuf, IoBufMut};
 
 use super::*;
 
+mod network;
+
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 const EXPORT: Export = Export { size: BLOCKS * BLOCK as u64, flags: 0x0d };

@@ -1,0 +1,194 @@
+//! The real server, over a network that breaks connections while the server runs on.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use engine::block::{Error, Extent, Geometry, Pending, Zeros};
+use parking_lot::Mutex;
+use serve::listener::Socket;
+use serve::nbd::{Server, Service, Settings};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::*;
+use crate::command::block::attach::client::negotiate;
+
+/// A device whose writes take a while, each another one.
+struct Slow {
+    inner: Arc<dyn BlockDevice>,
+    random: Mutex<Xoshiro256PlusPlus>,
+}
+
+impl BlockDevice for Slow {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(&self, offset: u64, into: IoBufMut) -> Pending<'_, IoBufMut> {
+        self.inner.read(offset, into)
+    }
+
+    fn write(&self, offset: u64, data: IoBuf, durable: Durable) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let pauses = self.random.lock().random_range(0..100);
+            for _ in 0..pauses {
+                tokio::task::yield_now().await;
+            }
+            self.inner.write(offset, data, durable).await
+        })
+    }
+
+    fn zero(&self, _: Range<u64>, _: Zeros, _: bool, _: Durable) -> Pending<'_, ()> {
+        Box::pin(async { Err(Error::Unsupported("the kernel here sends none".into())) })
+    }
+
+    fn discard(&self, _: Range<u64>, _: Durable) -> Pending<'_, ()> {
+        Box::pin(async { Err(Error::Unsupported("the kernel here sends none".into())) })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.inner.flush()
+    }
+
+    fn extents(&self, range: Range<u64>, most: usize) -> Pending<'_, Vec<Extent>> {
+        self.inner.extents(range, most)
+    }
+
+    fn prefetch(&self, range: Range<u64>) -> Pending<'_, ()> {
+        self.inner.prefetch(range)
+    }
+}
+
+struct Only(Arc<dyn BlockDevice>);
+
+impl BlockDevices for Only {
+    fn names(&self) -> Vec<String> {
+        vec!["d".into()]
+    }
+
+    fn open(&self, _: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
+        let device = Arc::clone(&self.0);
+        Box::pin(async { Ok(device) })
+    }
+}
+
+/// Connections in memory.
+struct Queue(tokio::sync::Mutex<mpsc::Receiver<DuplexStream>>);
+
+impl Socket for Queue {
+    type Stream = DuplexStream;
+
+    async fn accept(&self) -> io::Result<(DuplexStream, Option<SocketAddr>)> {
+        match self.0.lock().await.recv().await {
+            Some(stream) => Ok((stream, None)),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The client's end of a connection. After so many bytes from the server it is broken, and the server does not notice.
+struct Breaking {
+    stream: Option<DuplexStream>,
+    bytes_left: usize,
+    /// Keeps the server's ends open.
+    broken: Arc<Mutex<Vec<DuplexStream>>>,
+}
+
+impl Breaking {
+    fn stream(&mut self) -> io::Result<Pin<&mut DuplexStream>> {
+        if self.bytes_left == 0 {
+            self.broken.lock().extend(self.stream.take());
+        }
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
+    }
+}
+
+impl Drop for Breaking {
+    fn drop(&mut self) {
+        self.broken.lock().extend(self.stream.take());
+    }
+}
+
+impl AsyncRead for Breaking {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(self.stream()?.poll_read(context, into))?;
+        let arrived = into.filled().len() - before;
+        let kept = arrived.min(self.bytes_left);
+        into.set_filled(before + kept);
+        self.bytes_left -= kept;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Breaking {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream()?.poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_shutdown(context)
+    }
+}
+
+struct Network {
+    queue: mpsc::Sender<DuplexStream>,
+    random: Xoshiro256PlusPlus,
+    broken: Arc<Mutex<Vec<DuplexStream>>>,
+}
+
+impl Around for Network {
+    async fn dial(&mut self) -> Result<Connection, Failure> {
+        let (ours, theirs) = tokio::io::duplex(self.random.random_range(1000..50_000));
+        self.queue.send(theirs).await.expect("the server runs");
+        let bytes_left = self.random.random_range(200..60_000);
+        let stream = Breaking { stream: Some(ours), bytes_left, broken: Arc::clone(&self.broken) };
+        negotiate(Box::new(stream), "d", &[7; 16]).await
+    }
+
+    fn resize(&mut self, _: u64) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// The server has writes of the broken connection in progress, and more in its buffers. None may overtake a later write of
+/// the same block.
+#[tokio::test]
+async fn what_a_broken_connection_left_behind_overwrites_nothing() {
+    for seed in 0..8 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let inner = Memory::default().with("d", EXPORT.size).open("d").await.expect("a device");
+        let slow_random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(random.random()));
+        let device = Arc::new(Only(Arc::new(Slow { inner, random: slow_random })));
+        let service = Arc::new(Service::new(Settings::default(), device, [9; 16]));
+        let (queue, connections) = mpsc::channel(1);
+        let server = Server::new(Arc::clone(&service), None);
+        let socket = Queue(tokio::sync::Mutex::new(connections));
+        tokio::spawn(server.run(socket, std::future::pending()));
+        let broken = Arc::default();
+        let mut network = Network { queue, random: random.clone(), broken: Arc::clone(&broken) };
+        let first = network.dial().await.unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(first.epoch, Some([9; 16]));
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let clock = Clock::simulated();
+        let link = Link::new(ours, network, clock.clone(), first.export, None);
+        random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let both = async { tokio::join!(link.run(Some(first)), kernel(theirs, random, 600, 16)) };
+        with_time(&clock, both).await.0.expect("detached");
+        assert!(broken.lock().len() > 5, "seed {seed}: {} connections", broken.lock().len());
+        assert_eq!(service.stats.in_flight.get(), 0, "the kernel has all its answers");
+    }
+}
