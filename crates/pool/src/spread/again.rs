@@ -103,6 +103,7 @@ impl Handle {
         check: &Check,
     ) -> Result<()> {
         let _exclusive = self.inode().write_lock.exclusive().await;
+        let _redo = self.inode().resyncs.redo_at_end(offset..offset + len as u64);
         // A write may have changed the range since it was read.
         let wanted = self.read_from(source, offset, IoBufMut::zeroed(len), io).await?;
         if !check(&wanted) {

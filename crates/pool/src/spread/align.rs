@@ -66,6 +66,7 @@ impl Spread {
         let inode = handle.inode();
         let _exclusive = inode.write_lock.exclusive().await;
         let Some(from) = inode.doubt() else { return Ok(()) };
+        let _redo = inode.resyncs.redo_at_end(from..u64::MAX);
         let Some(unequal) = inode.unequal() else {
             return self.settle_failed(handle, from).await;
         };
@@ -279,6 +280,7 @@ impl Handle {
         // A copier must read again what changes here.
         let (_shared, _hashing) = self.begin_write(range.start).await?;
         let _in_order = self.in_order(range.clone()).await;
+        let _redo = inode.resyncs.redo_at_end(range.clone());
         let whole = inode.replicas();
         if let [replica] = &whole[..] {
             return self.align_below(replica, &range, io).await;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use policy::placement::Piece;
 use policy::purpose::{Origin, Step};
 use volume::ranges::Claim;
@@ -25,8 +25,8 @@ const RESIZE: Io = Io::new(Origin::UserWrite, Step::Data);
 struct Together<'a> {
     handle: &'a Handle,
     replicas: &'a [Arc<Replica>],
-    /// The first byte that changes.
-    from: u64,
+    /// The bytes that change; none for a sync.
+    range: Range<u64>,
     ended: bool,
 }
 
@@ -39,9 +39,16 @@ enum Change {
     Sync,
 }
 
+/// What a change writes.
+#[derive(Clone, Copy)]
+enum Bytes<'a> {
+    Data(&'a IoBuf),
+    Zeros(Zeros),
+}
+
 impl<'a> Together<'a> {
-    const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], from: u64) -> Self {
-        Self { handle, replicas, from, ended: false }
+    const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], range: Range<u64>) -> Self {
+        Self { handle, replicas, range, ended: false }
     }
 
     /// Ends the change with the result of each copy. It succeeds if one copy has it and all earlier changes,
@@ -114,7 +121,8 @@ impl Drop for Together<'_> {
         if self.replicas.len() > 1 {
             self.handle.pool().replication.due();
         }
-        self.handle.inode().set_doubt(self.from);
+        self.handle.inode().set_doubt(self.range.start);
+        self.handle.inode().resyncs.redo(&self.range);
     }
 }
 
@@ -129,11 +137,14 @@ impl Handle {
             return Ok(());
         }
         let (_shared, hashing) = self.begin_write(offset).await?;
-        let _in_order = self.in_order(range(offset, data.len() as u64)).await;
+        let range = offset..end;
+        let _in_order = self.in_order(range.clone()).await;
         let replicas = self.inode().replicas();
-        let together = Together::begin(self, &replicas, offset);
+        let together = Together::begin(self, &replicas, range.clone());
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
-        together.end(Change::Bytes, join_all(writes).await, io).await?;
+        let mirrored = self.mirror(&range, Bytes::Data(&data), io);
+        let (written, ()) = join(join_all(writes), mirrored).await;
+        together.end(Change::Bytes, written, io).await?;
         hashing.written(&data);
         self.inode().extend(end);
         self.lost_is_written().await
@@ -172,10 +183,14 @@ impl Handle {
         io: Io,
     ) -> Result<()> {
         let replicas = self.inode().replicas();
-        let together = Together::begin(self, &replicas, offset);
+        let range = range(offset, data.len() as u64);
+        let together = Together::begin(self, &replicas, range.clone());
         let writes =
             replicas.iter().map(|replica| self.write_parts(replica, offset, data, io, true));
-        together.end(Change::Bytes, join_all(writes).await, io).await?;
+        // A copy is synced before it is one of the object's.
+        let mirrored = self.mirror(&range, Bytes::Data(data), io);
+        let (written, ()) = join(join_all(writes), mirrored).await;
+        together.end(Change::Bytes, written, io).await?;
         hashing.written(data);
         self.pool().journal.durable(self.inode().lsn()).await
     }
@@ -190,10 +205,36 @@ impl Handle {
         let (_shared, _hashing) = self.begin_write(range.start).await?;
         let _in_order = self.in_order(range.clone()).await;
         let replicas = self.inode().replicas();
-        let together = Together::begin(self, &replicas, range.start);
+        let together = Together::begin(self, &replicas, range.clone());
         let zeros = replicas.iter().map(|replica| self.zero_in(replica, &range, room, io));
-        together.end(Change::Bytes, join_all(zeros).await, io).await?;
+        let mirrored = self.mirror(&range, Bytes::Zeros(room), io);
+        let (zeroed, ()) = join(join_all(zeros), mirrored).await;
+        together.end(Change::Bytes, zeroed, io).await?;
         self.lost_is_written().await
+    }
+
+    /// Changes a range in new copies that are being made, too, as far as they have its bytes. The caller has claimed the range.
+    /// A failure ends the new copy, not the change.
+    async fn mirror(&self, range: &Range<u64>, bytes: Bytes<'_>, io: Io) {
+        let resyncs = self.inode().resyncs.all();
+        let mirrored = resyncs.iter().map(async |resync| {
+            let len = resync.begin_change(range);
+            if len == 0 {
+                return;
+            }
+            let changed = match bytes {
+                Bytes::Data(data) => {
+                    resync.target.write(range.start, data.slice(0..len as usize), io).await
+                }
+                Bytes::Zeros(room) => resync.target.zero(range.start, len, room, io).await,
+            };
+            match changed {
+                Ok(()) => {}
+                Err(e) if was_refused(&e) => resync.redo(range),
+                Err(e) => resync.fail(e),
+            }
+        });
+        join_all(mirrored).await;
     }
 
     async fn zero_in(
@@ -281,7 +322,9 @@ impl Handle {
         self.must_not_be_sealed()?;
         let _in_order = self.inode().resizing.lock().await;
         let (_shared, hashing) = self.begin_write(len.min(self.inode().len())).await?;
-        let _claim = self.in_order(len.min(self.inode().len())..u64::MAX).await;
+        let range = len.min(self.inode().len())..u64::MAX;
+        let _claim = self.in_order(range.clone()).await;
+        let _redo = self.inode().resyncs.redo_at_end(range.clone());
         if self.inode().kind != Kind::Log && len < self.inode().len() {
             // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
             // The wait includes the record of an earlier attempt that failed.
@@ -289,7 +332,7 @@ impl Handle {
             self.pool().journal.durable(self.inode().lsn()).await?;
         }
         let replicas = self.inode().replicas();
-        let together = Together::begin(self, &replicas, len.min(self.inode().len()));
+        let together = Together::begin(self, &replicas, range);
         let cuts = replicas.iter().map(|replica| self.resize_copy(replica, len));
         together.end(Change::Bytes, join_all(cuts).await, RESIZE).await?;
         hashing.resized(len);
@@ -337,7 +380,7 @@ impl Handle {
         let replicas = self.inode().replicas();
         let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
         let synced = join_all(syncs).await;
-        Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
+        Together::begin(self, &replicas, 0..0).end(Change::Sync, synced, io).await?;
         Ok(replicas)
     }
 

@@ -22,8 +22,7 @@
 //! After a crash before step 4 is durable, the leaf object is an orphan: the manifest issued its number and
 //! does not list it, so the next opening of the pool removes it. Later the copy is as good as any.
 //!
-//! An object that may still be written is followed while it changes: pieces that were written meanwhile are
-//! read again, and writers wait for the last of them.
+//! An object that may still be written is followed while it changes, see [`follow`](super::follow).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,7 +30,6 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use policy::placement::{Candidate, Layout, VolumeId};
 use policy::purpose::{Origin, Step};
-use policy::units::KIB;
 use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Pending, Result};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -42,12 +40,11 @@ use super::handle::Handle;
 use super::inode::{Inode, Replica};
 use super::leaves::NewCopy;
 use super::placing::Wanted;
+use super::resync::PIECE;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Checked, Placed, State, Stored, gone};
 use crate::members::Occupied;
 
-/// The bytes read at once: one operation of most contracts.
-const PIECE: u64 = 256 * KIB;
 /// Reads and syncs of the copies that stay when another is dropped.
 const VERIFY: Io = Io::new(Origin::Copy, Step::Data);
 /// The number of concurrent reads: at a queue, sequential reads would wait for all other requests each time.
@@ -100,7 +97,7 @@ impl From<Io> for How {
 
 impl How {
     /// Waits until the next piece may go.
-    async fn ready(&self) -> Result<()> {
+    pub(super) async fn ready(&self) -> Result<()> {
         match &self.wait {
             None => Ok(()),
             Some(wait) => wait().await,
@@ -115,13 +112,6 @@ pub(super) enum Others {
     Hold,
     /// One of them answers for the last byte.
     Answer,
-}
-
-/// Whether the writers of an object go on while it is copied, or wait for the end of the copy.
-#[derive(Clone, Copy)]
-enum Writers {
-    Work,
-    Wait,
 }
 
 impl Spread {
@@ -221,9 +211,11 @@ impl Spread {
             let label = pool.members.label(volume);
             e.within(format_args!("a copy of {} on volume {label}", inode.name))
         })?;
-        let copied = match inode.is_sealed() {
-            true => self.copy_sealed(&handle, &target, how).await,
-            false => self.copy_living(&handle, &target, how).await,
+        let target = Arc::new(target);
+        let copied = match inode.kind {
+            _ if inode.is_sealed() => self.copy_sealed(&handle, &target, how).await,
+            Kind::InPlace => self.copy_in_place(&handle, &target, how).await,
+            _ => self.copy_living(&handle, &target, how).await,
         };
         unrecorded.placed = None;
         // The copy may have been recorded before the error; if not, its leaf objects go now.
@@ -251,7 +243,7 @@ impl Spread {
     ///
     /// # Errors
     /// `Corrupt`: no copy has them.
-    async fn copy_checked(
+    pub(super) async fn copy_checked(
         &self,
         handle: &Handle,
         checked: Checked,
@@ -311,78 +303,9 @@ impl Spread {
         while let Some(piece) = pieces.next().await {
             let (at, piece) = piece?;
             hash.update(&piece);
-            target.write(at, piece, io).await?;
+            target.write(at, piece.freeze(), io).await?;
         }
         Ok(hash.digest())
-    }
-
-    /// Copies an object that may be written to meanwhile.
-    async fn copy_living(&self, handle: &Handle, target: &NewCopy, how: &How) -> Result<u64> {
-        let (inode, io) = (handle.inode(), how.io);
-        inode.write_lock.take_touched();
-        let checked = self.0.catalog.checked(inode);
-        let mut at = 0;
-        if let Some(checked) = checked {
-            self.copy_checked(handle, checked, target, how).await?;
-            at = checked.len;
-        }
-        for round in 0.. {
-            // The next round finds later changes before `at`.
-            at = self.follow(handle, target, at, how, Writers::Work).await?;
-            target.sync(io).await?;
-            // The most bytes that writers may wait for: twice as many each round, so that it ends.
-            let left_max = PIECE << round.min(6);
-            at = inode.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
-            if handle.len().saturating_sub(at) > left_max {
-                continue;
-            }
-            let exclusive = inode.write_lock.exclusive().await;
-            at = inode.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
-            if handle.len().saturating_sub(at) > left_max {
-                continue;
-            }
-            // Users' writes wait from here on.
-            let io = Io::new(Origin::UserWrite, io.step);
-            at = self.follow(handle, target, at, &How::from(io), Writers::Wait).await?;
-            target.cut(at).await?;
-            target.sync(io).await?;
-            // Steps 4 and 5.
-            let lsn = self.0.catalog.add_copy(inode, &target.placed)?;
-            self.0.journal.durable(lsn).await?;
-            drop(exclusive);
-            if let Some(checked) = checked {
-                self.0.damages.set_verified(inode.id, target.placed.number, checked);
-            }
-            return Ok(at);
-        }
-        unreachable!("rounds are not counted out")
-    }
-
-    /// Copies from `at` to the end; returns the end.
-    async fn follow(
-        &self,
-        handle: &Handle,
-        target: &NewCopy,
-        mut at: u64,
-        how: &How,
-        writers: Writers,
-    ) -> Result<u64> {
-        let io = how.io;
-        loop {
-            how.ready().await?;
-            self.0.catalog.must_live(handle.inode().id)?;
-            let into = IoBufMut::zeroed(PIECE as usize);
-            let read = match writers {
-                Writers::Work => handle.read_at(at, into, io).await?,
-                Writers::Wait => handle.read_now(at, into, self.tagged(io)).await?,
-            };
-            if read.is_empty() {
-                return Ok(at.min(handle.len()));
-            }
-            let step = read.len() as u64;
-            target.write(at, read, io).await?;
-            at += step;
-        }
     }
 
     /// Drops a bad copy by its number; false if another task did, or it is the last. A newer copy on its volume stays. The

@@ -313,7 +313,7 @@ pub(super) const fn range(offset: u64, len: u64) -> Range<u64> {
 }
 
 /// The bytes read, padded with zeros where the leaf object is shorter because the object has a gap.
-fn padded(mut read: IoBufMut, len: usize) -> IoBufMut {
+pub(super) fn padded(mut read: IoBufMut, len: usize) -> IoBufMut {
     let got = read.len();
     if got < len {
         read.resize(len);
@@ -385,6 +385,7 @@ impl Object for Handle {
         if self.pool.0.journal.is_written(self.inode.lsn())
             && self.inode.changes.is_idle()
             && let Some(shared) = self.inode.write_lock.try_shared(offset)
+            && self.inode.resyncs.is_empty()
             && let Some(end) = offset.checked_add(data.len() as u64)
             && let Some((leaf, piece, number)) = self.inode.only_leaf(offset, data.len())
             && !self.inode.is_sealed()

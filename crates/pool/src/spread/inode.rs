@@ -16,6 +16,7 @@ use volume::ranges::Ranges;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
 use super::leaves::NewCopy;
+use super::resync::Resyncs;
 use super::running::Running;
 use super::write_lock::WriteLock;
 use crate::leaf::{Kind, Leaf, ObjectId};
@@ -53,6 +54,8 @@ pub(super) struct Inode {
     pub(super) write_lock: WriteLock,
     /// Changes of its bytes under way, while it may be written in place: they reach all copies in one order.
     pub(super) changes: Ranges,
+    /// New copies that get its writes while they are made.
+    pub(super) resyncs: Resyncs,
     /// The number of a log's first bytes that a checksum in the manifest covers. They change only after the manifest
     /// durably forgot the checksum. Written under the lock of the table.
     checked: AtomicU64,
@@ -267,6 +270,7 @@ impl Inode {
             resizing: AsyncMutex::new(()),
             write_lock: WriteLock::default(),
             changes: Ranges::default(),
+            resyncs: Resyncs::default(),
             checked: AtomicU64::new(0),
             checksums: AtomicU64::new(0),
             doubt: AtomicU64::new(ALIKE),

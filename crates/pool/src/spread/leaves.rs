@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use policy::placement::VolumeId;
-use volume::{Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Object, Result};
+use volume::{Error, ErrorKind, Intent, Io, IoBuf, Listed, Object, Result, Zeros};
 
 use super::Foreign;
 use crate::leaf::{Kind, Leaf, ObjectId};
@@ -138,12 +138,19 @@ impl Leaves {
 }
 
 impl NewCopy {
-    pub(super) async fn write(&self, at: u64, data: IoBufMut, io: Io) -> Result<()> {
-        let data = data.freeze();
+    pub(super) async fn write(&self, at: u64, data: IoBuf, io: Io) -> Result<()> {
         for piece in self.placed.layout.chunks().pieces(at, data.len() as u64) {
             let from = piece.at as usize;
             let data = data.slice(from..from + piece.len as usize);
             self.leaves[piece.part].write_at(piece.inner, data, io).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes `len` bytes at `at` zeros.
+    pub(super) async fn zero(&self, at: u64, len: u64, room: Zeros, io: Io) -> Result<()> {
+        for piece in self.placed.layout.chunks().pieces(at, len) {
+            self.leaves[piece.part].zero(piece.inner, piece.len, room, io).await?;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ fn twice() -> Opening {
     opening("round-robin").copies(2)
 }
 
-fn filled(len: u64, byte: u8) -> IoBuf {
+pub(crate) fn filled(len: u64, byte: u8) -> IoBuf {
     IoBuf::from(&vec![byte; len as usize][..])
 }
 
@@ -48,13 +48,13 @@ async fn read(pool: &Spread) -> Vec<u8> {
 }
 
 /// The bytes of the object on each volume that has it.
-fn on_volumes(mems: &[Mem]) -> Vec<Vec<u8>> {
+pub(crate) fn on_volumes(mems: &[Mem]) -> Vec<Vec<u8>> {
     let images = mems.iter().flat_map(|mem| mem.image());
     let leaves = images.filter(|(leaf, _)| leaf.as_str().ends_with(".inp"));
     leaves.map(|(_, bytes)| bytes.to_vec()).collect()
 }
 
-fn are_alike(mems: &[Mem]) -> bool {
+pub(crate) fn are_alike(mems: &[Mem]) -> bool {
     on_volumes(mems).into_iter().collect::<BTreeSet<_>>().len() == 1
 }
 

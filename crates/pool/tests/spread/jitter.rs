@@ -12,7 +12,7 @@ use volume::{
 };
 
 /// The longest delay.
-const WAIT_US_MAX: u64 = 200;
+pub(crate) const WAIT_US_MAX: u64 = 200;
 
 #[derive(Clone)]
 pub(crate) struct Jitter<V> {

@@ -25,6 +25,7 @@ mod pairs;
 mod pools;
 mod process;
 mod rebalancing;
+mod rebuilding;
 mod replication;
 mod rig;
 mod scrubbing;
