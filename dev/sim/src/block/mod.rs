@@ -317,7 +317,8 @@ fn end(
     {
         let flushed = world.tick();
         let done = sim.clock().run(store.close());
-        sim.note("machine", format_args!("! closed: {done:?}"));
+        let left = store.figures().dirty_regions;
+        sim.note("machine", format_args!("! closed: {done:?}, {left} regions with marks"));
         let lacks = world.disks.borrow().iter().any(|disk| world.rot.may_lack(&disk.name));
         assert!(done.is_ok() || world.may_fail() || lacks, "closing: {done:?}");
         closed = done.is_ok();

@@ -144,16 +144,16 @@ impl Device {
         let Some(encoded) = page.take_changed(|sums| sums.encode(self.id, number)) else {
             return Ok(());
         };
+        let mut unwritten = Unwritten(Some(page));
         self.shared.counts.checksum_writes.add(1);
         let object = self.object(extent).await?;
         let written = object.write_at(self.shape.slot(region), encoded, io).await;
-        if written.is_err() {
-            page.set_changed();
-        }
         if !self.extents.has(extent) {
             return Ok(());
         }
-        written.map_err(|e| self.failed(e))
+        written.map_err(|e| self.failed(e))?;
+        unwritten.0 = None;
+        Ok(())
     }
 
     /// Writes some changed pages, so that they can go.
@@ -171,6 +171,18 @@ impl Device {
             if let Err(error) = written {
                 tracing::debug!("checksums are not written now: {error}");
             }
+        }
+    }
+}
+
+/// A page that is being written. It stays changed if that fails, or is given up: else its memory could go, and with it
+/// checksums that no slot has.
+struct Unwritten<'a>(Option<&'a Page>);
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        if let Some(page) = self.0 {
+            page.set_changed();
         }
     }
 }

@@ -568,7 +568,11 @@ impl Device {
         // Only now: a flush in between would have taken it for durable.
         self.removed.store(true, Ordering::Release);
         removed.map_err(|e| self.failed(e))?;
-        self.unsynced.lock().remove(&number);
+        let mut unsynced = self.unsynced.lock();
+        // By now there may be another one in its place.
+        if unsynced.get(&number).is_some_and(|extent| extent.is_gone()) {
+            unsynced.remove(&number);
+        }
         Ok(())
     }
 

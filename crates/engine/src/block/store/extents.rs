@@ -9,7 +9,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use volume::ranges::Ranges;
-use volume::{Intent, IoBufMut, Name, Object, Result, Volume};
+use volume::{Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 use super::pages::Incarnation;
 use super::shape::{SLOT, Shape};
@@ -181,9 +181,12 @@ impl Extents {
         // Readers that find it gone look for another one, which is made after this.
         extent.gone.store(true, Ordering::Release);
         match self.volume.remove(&extent.name).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == volume::ErrorKind::NotFound => {
+                self.settle_names().await?
+            }
             // The next opening may find it removed: nobody reads or writes it before it is.
-            Err(error) if error.kind() != volume::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            Err(error) => return Err(error),
         }
         let mut state = self.state.lock();
         state.present.remove(&extent.number);
@@ -191,6 +194,19 @@ impl Extents {
         drop(state);
         gone(extent.incarnation);
         Ok(())
+    }
+
+    /// An earlier attempt removed an extent, perhaps in the memory of this process only. An object that is made and synced after that
+    /// makes the removal durable.
+    async fn settle_names(&self) -> Result<()> {
+        let name = Name::new(&format!("{}/names", self.prefix))?;
+        match self.volume.remove(&name).await {
+            Err(error) if error.kind() != volume::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let byte = IoBuf::from(&[0][..]);
+        self.volume.write_whole(&name, &Intent::DATA, byte, CREATE).await?;
+        self.volume.remove(&name).await
     }
 
     /// The numbers in `range` of extents that exist.
