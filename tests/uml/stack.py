@@ -144,15 +144,15 @@ class Plimsoll(Server):
         return int(self.metric("plimsoll_block_device_room_bytes", f'device="{name}"'))
 
     def tokens(self):
-        """Operations that the gates of all volumes have admitted since the server's start, in tokens."""
-        return int(self.metric("plimsoll_volume_ops_total", ""))
+        """Operations that the gates of all volumes have admitted since the server's start, in tokens, by class."""
+        classes = ("foreground", "commit", "urgent", "background", "idle")
+        return {kind: int(self.metric("plimsoll_gate_granted_tokens_total", f'class="{kind}"')) for kind in classes}
 
     def metric(self, family, label):
         """The sum of a family's samples with this label."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics") as answer:
             lines = answer.read().decode().splitlines()
-        of = [line for line in lines if line.startswith((family + "{", family + " ")) and label in line]
-        return sum(float(line.split()[-1]) for line in of)
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(family + "{") and label in line)
 
 
 class Disk:
