@@ -46,6 +46,10 @@ const SETTLE: Io = Io::new(Origin::Open, Step::Data);
 const WRITES_MAX: usize = 32;
 /// The most extents with changes that are not durable: each has its object open.
 const UNSYNCED_MAX: usize = 512;
+/// The number of extents that are removed at once.
+const REMOVED_TOGETHER: usize = 64;
+/// The number of regions that are settled at once. More would keep the first users waiting longer.
+const SETTLED_TOGETHER: usize = 2;
 /// The most bytes of zeros written at once where the volume has no holes.
 const ZEROS: u64 = 256 * KIB;
 
@@ -66,6 +70,7 @@ pub(super) struct Device {
     /// Locked while changes are made durable.
     flushing: AsyncMutex<()>,
     writing: Semaphore,
+    settling: Semaphore,
     /// Writes so far, and how many regions they allow to be cleaned.
     pub(super) written: AtomicU64,
     pub(super) pace: Mutex<Pace>,
@@ -99,6 +104,7 @@ impl Device {
             removed: AtomicBool::new(false),
             flushing: AsyncMutex::new(()),
             writing: Semaphore::new(WRITES_MAX),
+            settling: Semaphore::new(SETTLED_TOGETHER),
             written: AtomicU64::new(0),
             pace: Mutex::new(Pace::new(now)),
             limiter,
@@ -422,6 +428,10 @@ impl Device {
             let what = format!("device {}: its volumes have no holes", self.name);
             return Err(Error::Unsupported(what));
         }
+        if room == Zeros::Free && inward(&range) == range {
+            self.free(&range).await?;
+            return self.flush_if(durable).await;
+        }
         for Piece { extent, range, .. } in self.pieces_to_zero(&range, room) {
             let blocks = inward(&range);
             // Parts of blocks at both ends.
@@ -456,26 +466,37 @@ impl Device {
         if !self.shared.volume.limits().holes {
             return Ok(());
         }
-        for Piece { extent, range, .. } in self.pieces_to_zero(&inward(&range), Zeros::Free) {
-            self.zero_blocks(extent, range, Zeros::Free).await?;
-        }
+        self.free(&inward(&range)).await?;
         self.flush_if(durable).await
     }
 
     /// Makes the bytes behind the end of a device that became smaller zeros: it may grow again. Durable on return.
     pub(super) async fn cut(&self, range: Range<u64>) -> Result<()> {
-        for Piece { extent, range, .. } in self.pieces_to_zero(&range, Zeros::Free) {
+        self.free(&range).await?;
+        self.make_durable().await
+    }
+
+    /// Makes whole blocks zeros, and gives back their room.
+    async fn free(&self, range: &Range<u64>) -> Result<()> {
+        let pieces = self.pieces_to_zero(range, Zeros::Free);
+        let (whole, parts): (Vec<_>, Vec<_>) =
+            pieces.into_iter().partition(|piece| self.is_whole(piece));
+        let whole: Vec<_> = whole.into_iter().map(|piece| piece.extent).collect();
+        self.remove(&whole).await?;
+        for Piece { extent, range, .. } in parts {
             self.zero_blocks(extent, range, Zeros::Free).await?;
         }
-        self.make_durable().await
+        Ok(())
+    }
+
+    /// Whether a piece is all that the device has of its extent.
+    fn is_whole(&self, piece: &Piece) -> bool {
+        let end = self.size().saturating_sub(piece.extent * self.shape.extent());
+        piece.range.start == 0 && piece.range.end >= end.min(self.shape.extent())
     }
 
     /// Makes whole blocks of an extent zeros.
     async fn zero_blocks(&self, number: u64, range: Range<u64>, room: Zeros) -> Result<()> {
-        let end = self.shape.extent().min(self.size().saturating_sub(number * self.shape.extent()));
-        if room == Zeros::Free && range.start == 0 && range.end >= end {
-            return self.remove(number).await;
-        }
         loop {
             let extent = match room {
                 Zeros::Keep => Some(self.extent_or_new(number).await?),
@@ -561,17 +582,16 @@ impl Device {
         finished.map_err(|e| self.failed(e))
     }
 
-    /// Removes an extent: its bytes are zeros, and its room is free.
-    pub(super) async fn remove(&self, number: u64) -> Result<()> {
-        let forget = |incarnation| self.shared.pages.forget(incarnation, self.shape.regions);
-        let removed = self.extents.remove(number, forget).await;
-        // Only now: a flush in between would have taken it for durable.
-        self.removed.store(true, Ordering::Release);
-        removed.map_err(|e| self.failed(e))?;
-        let mut unsynced = self.unsynced.lock();
-        // By now there may be another one in its place.
-        if unsynced.get(&number).is_some_and(|extent| extent.is_gone()) {
-            unsynced.remove(&number);
+    /// Removes extents: their bytes are zeros, and their room is free.
+    pub(super) async fn remove(&self, numbers: &[u64]) -> Result<()> {
+        for some in numbers.chunks(REMOVED_TOGETHER) {
+            let forget = |incarnation| self.shared.pages.forget(incarnation, self.shape.regions);
+            let removed = self.extents.remove(some, forget).await;
+            // Only now: a flush in between would have taken it for durable.
+            self.removed.store(true, Ordering::Release);
+            removed.map_err(|e| self.failed(e))?;
+            // By now there may be others in their place.
+            self.unsynced.lock().retain(|_, extent| !extent.is_gone());
         }
         Ok(())
     }
@@ -671,6 +691,7 @@ impl Device {
         if self.regions.doubt(number).is_none() {
             return Ok(());
         }
+        let _place = self.settling.acquire().await.ok();
         let object = self.object(extent).await?;
         let range = region * REGION..(region + 1) * REGION;
         let settled = object.align(range.start, REGION, SETTLE).await;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use futures_util::future::join_all;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
@@ -126,12 +127,13 @@ impl Extents {
 
     /// Makes an extent of zeros, with the pages that say so.
     async fn create(&self, name: &Name, number: u64) -> Result<()> {
-        let intent = Intent { len: Some(self.shape.object()), ..Intent::IN_PLACE };
-        let object = match self.volume.create(name, &intent).await {
+        // Without its length: a directory would set the room for all of it aside.
+        let intent = &Intent::IN_PLACE;
+        let object = match self.volume.create(name, intent).await {
             // An earlier attempt left it.
             Err(error) if error.kind() == volume::ErrorKind::AlreadyExists => {
                 self.volume.remove(name).await?;
-                self.volume.create(name, &intent).await?
+                self.volume.create(name, intent).await?
             }
             made => made?,
         };
@@ -146,17 +148,19 @@ impl Extents {
         object.sync(CREATE).await
     }
 
-    /// Removes an extent, if it exists, after all changes of it under way: its bytes are zeros. Durable after the next
-    /// sync of the volume. If the call fails or is dropped, [`Extents::finish_removal`] has to end it.
+    /// Removes the extents of these that exist, each after all changes of it under way: their bytes are zeros. Durable after the
+    /// next sync of the volume. They are removed together, so that they share the writes of the volume's journal. If the call
+    /// fails or is dropped, [`Extents::finish_removal`] has to end it.
     ///
     /// # Errors
-    /// Those of the volume: the extent may be removed or not.
-    pub(super) async fn remove(&self, number: u64, gone: impl FnOnce(Incarnation)) -> Result<()> {
+    /// Those of the volume: each extent may be removed or not.
+    pub(super) async fn remove(&self, numbers: &[u64], gone: impl Fn(Incarnation)) -> Result<()> {
         let _alone = self.structure.lock().await;
-        match self.get(number)? {
-            Some(extent) => self.remove_alone(&extent, gone).await,
+        let removals = numbers.iter().map(async |&number| match self.get(number)? {
+            Some(extent) => self.remove_alone(&extent, &gone).await,
             None => Ok(()),
-        }
+        });
+        join_all(removals).await.into_iter().collect()
     }
 
     /// Waits for the removal of an extent that [is gone](Extent::is_gone), and ends it if its call failed or was dropped.
@@ -166,17 +170,17 @@ impl Extents {
     pub(super) async fn finish_removal(
         &self,
         number: u64,
-        gone: impl FnOnce(Incarnation),
+        gone: impl Fn(Incarnation),
     ) -> Result<()> {
         let _alone = self.structure.lock().await;
         match self.get(number)? {
-            Some(extent) if extent.is_gone() => self.remove_alone(&extent, gone).await,
+            Some(extent) if extent.is_gone() => self.remove_alone(&extent, &gone).await,
             _ => Ok(()),
         }
     }
 
     /// The caller has locked `structure`.
-    async fn remove_alone(&self, extent: &Extent, gone: impl FnOnce(Incarnation)) -> Result<()> {
+    async fn remove_alone(&self, extent: &Extent, gone: &impl Fn(Incarnation)) -> Result<()> {
         let _all = extent.changes.claim(0..self.shape.object()).await;
         // Readers that find it gone look for another one, which is made after this.
         extent.gone.store(true, Ordering::Release);

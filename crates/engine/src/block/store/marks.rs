@@ -56,18 +56,14 @@ struct State {
 }
 
 impl Marks {
-    /// Reads the marks of a device of this many regions; gives those that are set. A page that is not whole has all of
-    /// them.
+    /// Reads the marks of a device; gives the regions that have one, also behind the end of a device that became smaller: it may
+    /// grow again. A page that is not whole has all of them.
     ///
     /// # Errors
     /// Those of the volume.
-    pub(super) async fn open(
-        object: Arc<dyn Object>,
-        device: u32,
-        regions: u64,
-    ) -> Result<(Self, Vec<u64>)> {
+    pub(super) async fn open(object: Arc<dyn Object>, device: u32) -> Result<(Self, Vec<u64>)> {
         // Its copies may differ since a crash.
-        let count = regions.div_ceil(BITS);
+        let count = object.len() / BLOCK;
         let io = Io::new(Origin::Open, Step::Data);
         object.align(0, count * BLOCK, io).await?;
         let mut pages = Vec::new();
@@ -76,8 +72,7 @@ impl Marks {
             let read = object.read_at(number * BLOCK, IoBufMut::zeroed(BLOCK as usize), io).await?;
             let bits = decode(&read, device, number).unwrap_or_else(|| Box::new([u64::MAX; WORDS]));
             let set = (0..BITS).filter(|&bit| is_set(&bits, bit));
-            marked
-                .extend(set.map(|bit| number * BITS + bit).take_while(|&region| region < regions));
+            marked.extend(set.map(|bit| number * BITS + bit));
             pages.push(Page::new(number, bits));
         }
         Ok((Self { object, device, pages: Mutex::new(pages) }, marked))
@@ -261,7 +256,7 @@ mod tests {
     }
 
     fn open(object: &Arc<dyn Object>) -> (Marks, Vec<u64>) {
-        block_on(Marks::open(Arc::clone(object), 7, REGIONS)).unwrap()
+        block_on(Marks::open(Arc::clone(object), 7)).unwrap()
     }
 
     #[test]
@@ -301,6 +296,6 @@ mod tests {
         let mut page = encode(&[0; WORDS], 7, 1).to_vec();
         page[100] ^= 1;
         block_on(object.write_at(BLOCK, IoBuf::from(&page[..]), TIDY)).unwrap();
-        assert_eq!(open(&object).1, (BITS..REGIONS).collect::<Vec<_>>());
+        assert_eq!(open(&object).1, (BITS..2 * BITS).collect::<Vec<_>>());
     }
 }

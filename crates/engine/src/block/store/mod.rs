@@ -270,9 +270,7 @@ impl Store {
         *table = next;
         self.0.devices.lock().remove(name);
         device.end();
-        for number in device.extents.present(0..u64::MAX) {
-            device.remove(number).await?;
-        }
+        device.remove(&device.extents.present(0..u64::MAX)).await?;
         self.0.shared.remove(&self.0.shared.marks_name(device.id)?).await
     }
 
@@ -439,8 +437,7 @@ impl Shared {
     ) -> Result<Device> {
         let wrong = |error| failed(format_args!("device {name}"), error);
         let marks = self.volume.open(&self.marks_name(row.id)?).await.map_err(wrong)?;
-        let regions = shape::regions(row.size);
-        let (marks, marked) = Marks::open(marks, row.id, regions).await.map_err(wrong)?;
+        let (marks, marked) = Marks::open(marks, row.id).await.map_err(wrong)?;
         let prefix = self.prefix(row.id);
         let mut present = Vec::new();
         for (object, len) in found {

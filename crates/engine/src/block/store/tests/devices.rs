@@ -119,3 +119,29 @@ fn a_call_that_waits_for_the_limit_of_a_deleted_device_does_nothing() {
         futures_util::future::join(late, deleted).await;
     });
 }
+
+/// The checksums of what was cut off were in memory only, and trusted when the device grew again.
+#[test]
+fn what_was_cut_off_before_a_crash_is_in_doubt_when_the_device_grows() {
+    let mut rig = Rig::new(1, 1);
+    rig.options.extent_bytes = 2 * REGION;
+    let clock = rig.clock.clone();
+    clock.run(async {
+        let (_pool, store) = rig.open().await.unwrap();
+        store.create("disk", 2 * REGION).await.unwrap();
+        let disk = device(&store, "disk").await;
+        disk.write(REGION, bytes(4096, 1), Durable::Now).await.unwrap();
+        store.tend().await.unwrap();
+        rig.clock.sleep(Duration::from_secs(60)).await;
+        store.tend().await.unwrap();
+        assert_eq!(store.figures().dirty_regions, 0);
+        store.resize("disk", REGION, true).await.unwrap();
+    });
+    rig.kill();
+    clock.run(async {
+        let (_pool, store) = rig.open().await.unwrap();
+        store.resize("disk", 2 * REGION, false).await.unwrap();
+        let disk = device(&store, "disk").await;
+        assert_eq!(read(&*disk, REGION, 4096).await.unwrap(), [0; 4096]);
+    });
+}
