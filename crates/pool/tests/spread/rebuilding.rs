@@ -12,16 +12,15 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::layer::call::Op;
 use volume::layer::crash::{Crash, Power};
-use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, ErrorKind, Intent, Object, Volume, Zeros};
+use volume::{Clock, Intent, Object, Volume};
 
 use crate::copying::{COPY, id_of, places};
 use crate::in_place::{are_alike, filled, on_volumes};
 use crate::jitter::{Jitter, WAIT_US_MAX, give_up_after};
-use crate::rig::{IO, members, mems, name, opening, read_all};
+use crate::rig::{IO, members, mems, name, opening};
 
 const BLOCK: u64 = 4 * KIB;
 const WRITERS: u64 = 4;
@@ -127,113 +126,6 @@ fn random_writes_never_keep_a_copy_from_being_made_and_wait_for_one_piece_at_mos
 
 /// Three pieces, the last one shorter.
 const SMALL: u64 = 600 * KIB;
-
-/// A change that ends, fails, or is given up.
-async fn change(object: &dyn Object, clock: &Clock, random: &mut Xoshiro256PlusPlus, rare: bool) {
-    let offset = random.random_range(0..SMALL);
-    let len = random.random_range(1..20 * KIB);
-    let byte = random.random_range(1..=u8::MAX);
-    let kinds = if rare { 10 } else { 6 };
-    match random.random_range(0..kinds) {
-        0..4 => object.write_at(offset, filled(len, byte), IO).await.unwrap(),
-        4 => object.write_durable(offset, filled(len, byte), IO).await.unwrap(),
-        5 => object.zero(offset, 10 * len, Zeros::Keep, IO).await.unwrap(),
-        6 => object.set_len(random.random_range(SMALL / 2..SMALL)).await.unwrap(),
-        7 => object.align(offset, len, IO).await.unwrap(),
-        // It ends behind the object.
-        8 => object.write_at(SMALL + offset / 2, filled(len, byte), IO).await.unwrap(),
-        _ => {
-            let wait = Duration::from_micros(random.random_range(0..2 * WAIT_US_MAX));
-            let write = object.write_at(offset, filled(len, byte), IO);
-            give_up_after(clock, wait, write).await;
-        }
-    }
-}
-
-#[test]
-fn every_change_during_a_copy_is_in_it() {
-    for seed in 0..120 {
-        let rig = Rig::new(2, seed);
-        let (clock, done) = (&rig.clock, &Cell::new(false));
-        clock.run(async {
-            let pool = rig.open().await;
-            let (object, lost) = half_lost(&pool, SMALL).await;
-            let writer = async |writer: u64| {
-                let mut random = Xoshiro256PlusPlus::seed_from_u64(WRITERS * seed + writer);
-                while !done.get() {
-                    change(&*object, clock, &mut random, seed % 2 == 0).await;
-                }
-            };
-            let id = id_of(&pool, "blocks").await;
-            let copy = async {
-                let copied = pool.copy(id, lost, COPY);
-                let copied = give_up_after(clock, Duration::from_secs(2), copied).await;
-                done.set(true);
-                copied
-            };
-            let (copied, _) = join(copy, join_all((0..WRITERS).map(writer))).await;
-            copied.unwrap_or_else(|| panic!("seed {seed}: no end")).unwrap();
-            // Aligns what a write left in doubt that was given up.
-            let read = read_all(&*object).await.unwrap();
-            let found = on_volumes(&rig.mems);
-            assert_eq!(found.len(), 2, "seed {seed}");
-            for (copy, found) in found.into_iter().enumerate() {
-                assert_eq!(found.len(), read.len(), "seed {seed}: copy {copy}");
-                let differs = found.iter().zip(&read).position(|(a, b)| a != b);
-                assert_eq!(differs, None, "seed {seed}: copy {copy}");
-            }
-        });
-    }
-}
-
-#[test]
-fn a_new_copy_that_cannot_be_written_fails_and_no_write_does() {
-    let (mut failed, mut made) = (0, 0);
-    for (seed, kind) in (0..24).flat_map(|seed| [(seed, ErrorKind::Io), (seed, ErrorKind::Busy)]) {
-        let (clock, mems, plan) = (&Clock::simulated(), mems(2), FaultPlan::new(seed));
-        let fault = |mem: &Mem| {
-            let slow = Jitter::new(mem.clone(), clock, seed);
-            Arc::new(Fault::new(slow, mem.label(), &plan, clock))
-        };
-        let volumes: Vec<_> = mems.iter().map(fault).collect();
-        let done = &Cell::new(false);
-        clock.run(async {
-            let opening = opening("round-robin").copies(2);
-            let pool = Spread::open(members(&volumes), opening).await.unwrap();
-            let (object, lost) = half_lost(&pool, SMALL).await;
-            let label = format!("s{}", lost.0);
-            let rule = Rule::new(Effect::Fail(kind)).on(Op::Write).volume(&label).named("*.inp");
-            plan.inject(rule.nth(seed));
-            let writer = async |writer: u64| {
-                let mut random = Xoshiro256PlusPlus::seed_from_u64(writer);
-                while !done.get() {
-                    change(&*object, clock, &mut random, false).await;
-                }
-            };
-            let id = id_of(&pool, "blocks").await;
-            let copy = async {
-                let copied = pool.copy(id, lost, COPY).await;
-                plan.clear();
-                done.set(true);
-                copied
-            };
-            let (copied, _) = join(copy, join_all((0..WRITERS).map(writer))).await;
-            match copied {
-                Ok(_) => made += 1,
-                Err(e) => {
-                    assert_eq!(e.kind(), kind, "{e}");
-                    assert_eq!(on_volumes(&mems).len(), 1);
-                    failed += 1;
-                    pool.copy(id, lost, COPY).await.unwrap();
-                }
-            }
-            assert_eq!(places(&pool, "blocks").await.len(), 2);
-            assert!(are_alike(&mems), "seed {seed}, {kind:?}");
-        });
-    }
-    // Bytes that a volume refused to take are copied again.
-    assert!(failed > 24 && made > 6, "{failed} failed, {made} made");
-}
 
 /// The power goes off while a copy is made, and once it is one of the object's.
 #[test]
