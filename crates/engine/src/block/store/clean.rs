@@ -74,9 +74,10 @@ impl Device {
         let mut candidates = Vec::new();
         for &number in regions {
             self.settle_region(&extent, number % self.shape.regions).await?;
-            let Some(epoch) = self.regions.idle(number) else { continue };
             let page = self.shared.pages.get((extent.incarnation, number % self.shape.regions));
             self.load_page(&extent, &page, number % self.shape.regions, IDLE).await?;
+            // Only now: a page that is lost counts as a change.
+            let Some(epoch) = self.regions.idle(number) else { continue };
             let candidate = Candidate { number, epoch };
             if self.verify(&extent, &page, &candidate).await? {
                 self.write_page(&extent, &page, number % self.shape.regions, IDLE).await?;
