@@ -122,11 +122,18 @@ impl Device {
         self.ended.store(true, Ordering::Release);
     }
 
+    /// # Errors
+    /// `Closed`: it is deleted, or the store closes.
+    fn must_live(&self) -> Result<()> {
+        match self.ended.load(Ordering::Acquire) {
+            true => Err(Error::Closed(format!("device {}", self.name))),
+            false => Ok(()),
+        }
+    }
+
     /// Checks a call on a range.
     fn begin(&self, range: &Range<u64>) -> Result<()> {
-        if self.ended.load(Ordering::Acquire) {
-            return Err(Error::Closed(format!("device {}", self.name)));
-        }
+        self.must_live()?;
         within(range, self.size()).map_err(|error| match error {
             Error::Invalid(what) => Error::Invalid(format!("device {}: {what}", self.name)),
             other => other,
@@ -196,6 +203,8 @@ impl Device {
         let len = into.len();
         loop {
             let Some(extent) = self.extent(number).await? else {
+                // The extents of a deleted device are gone.
+                self.must_live()?;
                 into.fill(0);
                 return Ok(into);
             };
@@ -563,6 +572,7 @@ impl Device {
     /// An extent, which is made if it does not exist.
     async fn extent_or_new(&self, number: u64) -> Result<Arc<Extent>> {
         loop {
+            self.must_live()?;
             if self.extents.get(number).map_err(|e| self.failed(e))?.is_none() {
                 self.shared.room.take(self.shape.object() - self.shape.extent()).await?;
             }
