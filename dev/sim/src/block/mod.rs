@@ -394,7 +394,6 @@ mod tests {
     use crate::{replay, search};
 
     #[test]
-    #[ignore = "late writes are not waited for until a pool aligns objects in place"]
     fn block_devices_lose_nothing_and_go_back_to_nothing() {
         let report = search(&PROGRAM, 0..200, 1);
         assert!(report.failures.is_empty(), "{}", report.failures[0]);
