@@ -116,6 +116,10 @@ impl Handle {
             // One copy may have the new bytes, and the next read ask another.
             self.inode.changes.settled(range(offset, into.len() as u64)).await;
         }
+        if self.inode.kind == Kind::InPlace {
+            // A copy that lacks bytes was dropped: what is read of the others must stay, also if the process dies now.
+            self.pool.0.journal.written(self.inode.lsn()).await?;
+        }
         self.read_now(offset, into, io).await
     }
 
