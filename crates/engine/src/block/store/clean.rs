@@ -78,6 +78,10 @@ impl Device {
             self.load_page(&extent, &page, number % self.shape.regions, IDLE).await?;
             // Only now: a page that is lost counts as a change.
             let Some(epoch) = self.regions.idle(number) else { continue };
+            if extent.is_gone() {
+                // The region may be one of a new extent by now, of which nothing is written here.
+                return Ok(());
+            }
             let candidate = Candidate { number, epoch };
             if self.verify(&extent, &page, &candidate).await? {
                 self.write_page(&extent, &page, number % self.shape.regions, IDLE).await?;
@@ -89,6 +93,10 @@ impl Device {
         }
         let object = self.object(&extent).await?;
         object.sync(IDLE).await.map_err(|e| self.failed(e))?;
+        if extent.is_gone() {
+            // Its removal may not be durable.
+            return Ok(());
+        }
         for Candidate { number, epoch } in candidates {
             self.regions.clean(number, epoch, || self.marks.clear(number));
         }
