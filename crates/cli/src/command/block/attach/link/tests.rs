@@ -147,14 +147,14 @@ async fn kernel(stream: UnixStream, mut random: Xoshiro256PlusPlus, count: u64, 
                 continue;
             }
             let kind = [READ, READ, WRITE, WRITE, WRITE, FLUSH][random.random_range(0..6)];
-            let (mut len, mut data) = (BLOCK, vec![]);
+            let (mut offset, mut len, mut data) = (block * BLOCK as u64, BLOCK, vec![]);
             if kind == WRITE {
                 data = (0..BLOCK).map(|_| random.random()).collect();
                 model[block as usize].clone_from(&data);
             } else if kind == FLUSH {
-                len = 0;
+                (offset, len) = (0, 0);
             }
-            let message = request(kind, asked, block * BLOCK as u64, len, &data);
+            let message = request(kind, asked, offset, len, &data);
             to.write_all(&message).await.expect("the relay lives");
             in_flight.insert(asked, (kind, block));
             asked += 1;
