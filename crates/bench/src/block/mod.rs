@@ -3,6 +3,7 @@
 //! A store of block devices on a simulated gp3 volume, in virtual time: one device alone, and all of them, of which one is
 //! flooded while a scrub runs.
 
+mod names;
 mod stand;
 
 use std::time::Duration;

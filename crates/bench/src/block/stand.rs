@@ -11,18 +11,17 @@ use futures_util::future::join_all;
 use policy::budget::Share;
 use policy::contract::spec::Bought;
 use policy::contract::{Contract, Counted, Limit, catalogue};
-use policy::placement::RoundRobin;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
 use policy::units::{Bytes, GIB, KIB, MIB};
-use pool::spread::{Opening, Spread};
-use pool::{Member, PoolId};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::layer::gate::Gate;
 use volume::layer::simulate::Simulate;
 use volume::mem::Mem;
 use volume::{Clock, ErrorKind, Intent, Name, Volume};
+
+use super::names::Names;
 
 /// The size of a device: one region, so that its mark and its checksums stay in memory.
 const SIZE: u64 = 4 * MIB;
@@ -75,9 +74,7 @@ impl Stand {
         let gp3 = gp3()?;
         let volume = Simulate::new(Mem::new("gp3"), &gp3, clock.clone(), seed);
         let gate = Arc::new(Gate::new(volume, "gp3", &gp3, Share::default(), clock.clone()));
-        let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(1));
-        let pool = Spread::open(vec![Member::new("gp3", Arc::clone(&gate))], opening).await?;
-        let volume: Arc<dyn Volume> = Arc::new(pool);
+        let volume: Arc<dyn Volume> = Arc::new(Names(Arc::clone(&gate)));
         let options = Options { extent_bytes: SIZE, ..Options::default() };
         let store = Store::open(volume, options, clock.clone()).await?;
         let limit = Limit { counts: Counted::Ops, rate_per_sec: sold, depth: sold };
