@@ -994,6 +994,9 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_block_region_marks Writes of marks of regions
             # TYPE plimsoll_block_region_marks counter
             plimsoll_block_region_marks_total 0
+            # HELP plimsoll_block_regions_aligned Regions whose copies were made equal after a crash
+            # TYPE plimsoll_block_regions_aligned counter
+            plimsoll_block_regions_aligned_total 0
             # HELP plimsoll_block_dirty_regions Regions that a crash would leave in doubt
             # TYPE plimsoll_block_dirty_regions gauge
             plimsoll_block_dirty_regions 0
@@ -1012,6 +1015,27 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_block_device_room_bytes Room that the device takes at most
             # TYPE plimsoll_block_device_room_bytes gauge
             plimsoll_block_device_room_bytes{device="vm"} 67108864
+            # HELP plimsoll_block_device_reads Reads of the device
+            # TYPE plimsoll_block_device_reads counter
+            plimsoll_block_device_reads_total{device="vm"} 4
+            # HELP plimsoll_block_device_read_bytes Bytes read of the device
+            # TYPE plimsoll_block_device_read_bytes counter
+            plimsoll_block_device_read_bytes_total{device="vm"} 0
+            # HELP plimsoll_block_device_writes Writes, ranges made zeros, and discards of the device
+            # TYPE plimsoll_block_device_writes counter
+            plimsoll_block_device_writes_total{device="vm"} 0
+            # HELP plimsoll_block_device_written_bytes Bytes written to the device
+            # TYPE plimsoll_block_device_written_bytes counter
+            plimsoll_block_device_written_bytes_total{device="vm"} 0
+            # HELP plimsoll_block_device_limit_iops Operations a second that its clients get at most
+            # TYPE plimsoll_block_device_limit_iops gauge
+            plimsoll_block_device_limit_iops{device="vm"} 500
+            # HELP plimsoll_block_device_limited Calls that waited for the limit of the device
+            # TYPE plimsoll_block_device_limited counter
+            plimsoll_block_device_limited_total{device="vm"} 2
+            # HELP plimsoll_block_device_limited_seconds How long they waited
+            # TYPE plimsoll_block_device_limited_seconds counter
+            plimsoll_block_device_limited_seconds_total{device="vm"} 0.25
             # HELP plimsoll_sample_age_seconds Time since these figures were read, in whole seconds
             # TYPE plimsoll_sample_age_seconds gauge
             plimsoll_sample_age_seconds 0
