@@ -661,12 +661,14 @@ impl Device {
                 parts::push(&mut found, base + range.start..base + range.end, is_hole);
             }
             if found.len() > most {
-                found.truncate(most);
-                return Ok(found);
+                end = range.end;
+                break;
             }
         }
         parts::push(&mut found, end..range.end, true);
         found.truncate(most);
+        // The extents of a deleted device are gone.
+        self.must_live()?;
         Ok(found)
     }
 
