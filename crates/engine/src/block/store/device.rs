@@ -302,11 +302,14 @@ impl Device {
         match object.read_again(offset, into, READ, check).await {
             Ok(good) => {
                 self.shared.counts.repaired.add(1);
+                let at = extent.number * self.shape.extent() + offset;
+                self.shared.damaged.mended(self.id, at..at + BLOCK);
                 Ok(good)
             }
             Err(error) if error.kind().is_damage() => {
                 self.shared.counts.damaged.add(1);
                 let at = extent.number * self.shape.extent() + offset;
+                self.shared.damaged.found(self.id, at);
                 Err(Error::Corrupt(format!(
                     "device {}: {BLOCK} bytes at {at} are not what was written, on any copy: write them anew from elsewhere",
                     self.name
@@ -602,6 +605,10 @@ impl Device {
             removed.map_err(|e| self.failed(e))?;
             // By now there may be others in their place.
             self.unsynced.lock().retain(|_, extent| !extent.is_gone());
+            for number in some {
+                let base = number * self.shape.extent();
+                self.shared.damaged.mended(self.id, base..base + self.shape.extent());
+            }
         }
         Ok(())
     }
@@ -847,6 +854,9 @@ impl Unsure<'_> {
         for (page, blocks, at) in self.blocks() {
             page.change(|sums| set(sums, blocks.start, at, blocks.len()));
         }
+        let base = self.extent.number * self.device.shape.extent();
+        let range = base + self.range.start..base + self.range.end;
+        self.device.shared.damaged.mended(self.device.id, range);
         std::mem::forget(self);
     }
 

@@ -17,6 +17,7 @@
 //! The volume must be able to rename, and must keep one order of changes of names: the outermost pool does.
 
 mod clean;
+mod damaged;
 mod device;
 mod extents;
 mod failure;
@@ -46,6 +47,7 @@ use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
 use volume::{Clock, ErrorKind, Extent as Part, Intent, IoBuf, IoBufMut, Name, Volume};
 
+use self::damaged::Damaged;
 use self::device::Device;
 use self::extents::Extents;
 use self::failure::failed;
@@ -132,6 +134,7 @@ struct Shared {
     options: Options,
     pages: Pages,
     room: Room,
+    damaged: Damaged,
     counts: Counts,
 }
 
@@ -143,8 +146,15 @@ impl Store {
     pub async fn open(volume: Arc<dyn Volume>, options: Options, clock: Clock) -> Result<Self> {
         let pages = Pages::new(options.checksum_bytes);
         let room = Room::new(Arc::clone(&volume));
-        let shared =
-            Arc::new(Shared { volume, clock, options, pages, room, counts: Counts::default() });
+        let shared = Arc::new(Shared {
+            volume,
+            clock,
+            options,
+            pages,
+            room,
+            damaged: Damaged::default(),
+            counts: Counts::default(),
+        });
         let table = shared.read_table().await?;
         let incarnations = Arc::new(AtomicU64::new(0));
         let mut found = shared.objects_by_device().await?;
@@ -303,10 +313,10 @@ impl Store {
     /// Its condition now. A pool tells of its own.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
-        let Shared { room, counts, .. } = &*self.0.shared;
+        let Shared { room, damaged, .. } = &*self.0.shared;
         StoreHealth {
             writes_refused: room.refused(),
-            damaged: counts.damaged.get(),
+            damaged: damaged.count() as u64,
             ..StoreHealth::default()
         }
     }
