@@ -7,6 +7,7 @@
 
 pub mod budget;
 pub mod cache;
+pub mod code;
 pub mod contract;
 pub mod descriptors;
 pub mod disk;

@@ -6,6 +6,7 @@
 //! [`mover`] copies hot ones to other volumes, and [`scrubber`] reads all of them back now and then.
 
 pub mod cache;
+pub mod code;
 mod header;
 mod journal;
 mod leaf;
