@@ -56,7 +56,8 @@ fn divide(settings: &Settings, limit: u64) -> Result<Option<u32>, TooFew> {
         return tables_max(limit, &uses, 0).map(|_| None);
     };
     // A written copy is open a second time, for the parts of its pages; heat may add a copy.
-    let per_table = 2 * pool.copies as u64 + 1;
+    let files = pool.code.map_or(pool.copies, |code| code.fragments());
+    let per_table = 2 * files as u64 + 1;
     let tables = tables_max(limit, &uses, per_table)?;
     // The files of time series grow with their volumes.
     let tables = if settings.series.is_some() { tables / 2 } else { tables };

@@ -71,7 +71,8 @@ pub(crate) fn opening(settings: &Settings, pool: &settings::Pool) -> Opening {
     };
     // They are members of the pool that the store is on.
     let meta = settings.kv.as_ref().filter(|kv| kv.pool == pool.name).map(|kv| kv.meta.clone());
-    opening.meta(meta.unwrap_or_default()).copies(pool.copies)
+    let opening = opening.meta(meta.unwrap_or_default()).copies(pool.copies);
+    pool.code.into_iter().fold(opening, Opening::code)
 }
 
 /// A builder of the pool, with the pools below it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use policy::placement::Stripe;
+use policy::placement::{Code, Stripe};
 use policy::units::KIB;
 
 use super::document::Section;
@@ -17,6 +17,9 @@ pub(super) const KEYS: &[&str] = &[
     "overlap",
     "volumes",
     "copies",
+    "data",
+    "parity",
+    "strip",
     "repair_after",
     "scrub_every",
     migration::KEYS[0],
@@ -31,8 +34,10 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     /// The placement of objects. Default: by overlap.
     pub(crate) placement: Placement,
-    /// The number of copies of every object. Default: 1.
+    /// The number of copies of every object. Default: 1. With a code, that of objects which it does not cut.
     pub(crate) copies: usize,
+    /// The erasure code that cuts complete objects into fragments. Default: none, layout `spread`.
+    pub(crate) code: Option<Code>,
     /// Copies of hot tables; and the time without an answer after which a volume's objects are copied from elsewhere.
     /// Default: 10 min.
     pub(crate) migration: Migration,
@@ -104,6 +109,15 @@ const SCRUB_EVERY_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 const OFF: &str = "off";
 /// Large chunks keep one I/O on one volume; small ones spread a single table's reads.
 const CHUNK: u64 = 256 * KIB;
+/// Whole objects, with copies.
+const SPREAD: &str = "spread";
+/// Complete objects in fragments of an erasure code.
+const CODED: &str = "coded";
+/// Every word for a layout.
+const LAYOUTS: &[&str] = &[SPREAD, CODED];
+/// Survives the loss of two volumes for half more than the bytes.
+const DATA: u64 = 4;
+const PARITY: u64 = 2;
 /// Every word for a placement.
 pub(crate) const PLACEMENTS: &[&str] =
     &["single", "round-robin", "hash", "stripe", "least-overlap"];
@@ -120,7 +134,7 @@ impl Pool {
         });
         let is_of_pools = |names: &Vec<String>| names.iter().all(|name| pools.contains(&&**name));
         let is_of_pools = members.as_ref().is_some_and(is_of_pools);
-        section.read("layout", |field| field.word(&["spread"]));
+        let layout = section.read("layout", |field| field.word(LAYOUTS)).unwrap_or(SPREAD);
         let chunk = section.read_or("chunk", CHUNK, |field| {
             field.parsed("a power of two from \"64KiB\" to \"256KiB\"", |text| {
                 units::size(text).filter(|n| Stripe::CHUNKS.contains(n) && n.is_power_of_two())
@@ -149,6 +163,25 @@ impl Pool {
             section.note(field.mistake("no overlap, unless placement = \"least-overlap\""));
         }
         let copies = section.read_or("copies", 1, |field| field.number(1..=COPIES_MAX));
+        let code = read_code(section, layout == CODED);
+        if let (Some(_), Some(field)) = (&code, section.get("copies")) {
+            section.note(
+                field.mistake("no copies: with layout = \"coded\" what is not cut gets parity + 1"),
+            );
+        }
+        if let (Some(_), Placement::Stripe(_), Some(field)) =
+            (&code, placement, section.get("placement"))
+        {
+            section.note(field.mistake("no placement = \"stripe\" with layout = \"coded\""));
+        }
+        if let (Some(code), Some(members)) = (&code, &members)
+            && members.len() < code.fragments()
+        {
+            let accepted = format!("{} or more, one for each fragment", code.fragments());
+            let found = format!("{} members", members.len());
+            let field = section.get("volumes");
+            field.into_iter().for_each(|field| section.note(field.mistaken(&*found, &*accepted)));
+        }
         let mut migration = Migration::read(section, is_of_pools);
         let silence_max = &mut migration.terms.silence_max;
         *silence_max = section.read_or("repair_after", *silence_max, |field| {
@@ -160,8 +193,9 @@ impl Pool {
         let scrub_every = section.read_or("scrub_every", usual, |field| {
             field.parsed("a duration from \"1m\" to \"366d\", or \"off\"", scrub_every)
         });
-        let (volumes, copies) = (members?, copies as usize);
-        Some(Self { name, placement, copies, migration, scrub_every, volumes })
+        let copies = code.map_or(copies as usize, |code| code.parity() + 1);
+        let volumes = members?;
+        Some(Self { name, placement, copies, code, migration, scrub_every, volumes })
     }
 
     /// The names of the volumes below, in the order of the settings; those of its members that are pools are in their place.
@@ -185,6 +219,11 @@ impl Pool {
         }
     }
 
+    /// The word for how objects lie on the members.
+    pub(crate) const fn layout(&self) -> &'static str {
+        if self.code.is_some() { CODED } else { SPREAD }
+    }
+
     pub(super) fn entries(&self) -> Vec<Entry> {
         let section = format!("pool.{}", self.name);
         let placement = self.placement.name();
@@ -198,18 +237,54 @@ impl Pool {
             _ => None,
         };
         let mut entries = vec![
-            Entry::new(&section, "layout", "\"spread\""),
+            Entry::new(&section, "layout", format_args!("{:?}", self.layout())),
             Entry::new(&section, "placement", format_args!("{placement:?}")),
         ];
         entries.extend(more);
         let repair_after = units::show_duration(self.migration.terms.silence_max);
-        entries.push(Entry::new(&section, "copies", self.copies));
+        match self.code {
+            None => entries.push(Entry::new(&section, "copies", self.copies)),
+            Some(code) => {
+                entries.push(Entry::new(&section, "data", code.data()));
+                entries.push(Entry::new(&section, "parity", code.parity()));
+                entries.push(Entry::new(&section, "strip", units::show_size(code.strip())));
+            }
+        }
         entries.push(Entry::new(&section, "repair_after", repair_after));
         let scrub_every = self.scrub_every.map_or_else(|| format!("{OFF:?}"), units::show_duration);
         entries.push(Entry::new(&section, "scrub_every", scrub_every));
         entries.extend(self.migration.entries(&section));
         entries.push(Entry::new(&section, "volumes", toml::Value::from(self.volumes.clone())));
         entries
+    }
+}
+
+/// The erasure code of a pool, if its layout has one.
+fn read_code(section: &Section<'_>, is_coded: bool) -> Option<Code> {
+    if !is_coded {
+        for key in ["data", "parity", "strip"] {
+            if let Some(field) = section.get(key) {
+                section.note(field.mistake(format!("no {key}, unless layout = \"coded\"")));
+            }
+        }
+        return None;
+    }
+    let data = section.read_or("data", DATA, |field| field.number(Code::DATA_MIN..=Code::DATA_MAX));
+    let parity = section.read_or("parity", PARITY, |field| field.number(1..=Code::PARITY_MAX));
+    let strip = section.read_or("strip", Code::STRIP, |field| {
+        field.parsed("a power of two from \"4KiB\" to \"1MiB\"", |text| {
+            let range = Code::STRIP_MIN..=Code::STRIP_MAX;
+            units::size(text).filter(|n| range.contains(n) && n.is_power_of_two())
+        })
+    });
+    match Code::new(data, parity, strip) {
+        Ok(code) => Some(code),
+        Err(why) => {
+            let field = section.get("parity").or_else(|| section.get("data"));
+            let accepted = "fewer fragments of parity than of data";
+            field.into_iter().for_each(|at| section.note(at.mistaken(why.to_string(), accepted)));
+            None
+        }
     }
 }
 

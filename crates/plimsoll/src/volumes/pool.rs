@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
-use policy::placement::{LeastOverlap, Placement, VolumeId};
+use policy::placement::{Code, LeastOverlap, Placement, VolumeId};
 use policy::purpose::Tenant;
 use pool::Member;
 pub use pool::mover::Figures as Copies;
@@ -296,6 +296,15 @@ impl PoolBuilder {
     #[must_use]
     pub fn copies(mut self, copies: usize) -> Self {
         self.opening = self.opening.copies(copies);
+        self
+    }
+
+    /// Cuts complete objects longer than a strip into fragments, each on another volume, and keeps one copy more of all
+    /// others than the code has parity fragments: stores survive the loss of as many volumes, for fewer bytes than as
+    /// many copies would take. See [`Opening::code`].
+    #[must_use]
+    pub fn code(mut self, code: Code) -> Self {
+        self.opening = self.opening.code(code);
         self
     }
 

@@ -4,6 +4,7 @@
 //! pool followed. [`LeastOverlap`] separates tables that are read together. The other four ignore keys and load: they
 //! are the baselines of the benches (TANGO).
 
+mod fragment;
 mod hash;
 mod intervals;
 mod least_overlap;
@@ -14,6 +15,7 @@ mod tables;
 
 use std::fmt;
 
+pub use fragment::{Code, CodeError, Fragment};
 pub use hash::Hash;
 pub use least_overlap::{LeastOverlap, Overlaps};
 pub use round_robin::RoundRobin;
@@ -102,6 +104,8 @@ pub enum Layout {
         /// The volumes in round-robin order. At least two, none twice.
         volumes: Vec<VolumeId>,
     },
+    /// One fragment of it, on one volume. The others have places of their own.
+    Fragment(Fragment),
 }
 
 impl Layout {
@@ -111,15 +115,42 @@ impl Layout {
         match self {
             Self::Whole { volume } => std::slice::from_ref(volume),
             Self::Striped { volumes, .. } => volumes,
+            Self::Fragment(Fragment { volume, .. }) => std::slice::from_ref(volume),
         }
     }
 
-    /// The mapping from offsets of the object to offsets of its parts.
+    /// The mapping from offsets of what lies here to offsets of its parts. What lies here is the object, or a fragment.
     #[must_use]
     pub fn chunks(&self) -> Chunks {
         match self {
-            Self::Whole { .. } => Chunks::WHOLE,
+            Self::Whole { .. } | Self::Fragment(_) => Chunks::WHOLE,
             Self::Striped { chunk, volumes } => Chunks::new(*chunk, volumes.len() as u64),
+        }
+    }
+
+    /// The bytes that lie here of an object of `total` bytes.
+    #[must_use]
+    pub fn len(&self, total: u64) -> u64 {
+        match self {
+            Self::Whole { .. } | Self::Striped { .. } => total,
+            Self::Fragment(Fragment { index, code, .. }) => {
+                code.fragment_len(total, usize::from(*index))
+            }
+        }
+    }
+
+    /// The length of a part of an object of `total` bytes.
+    #[must_use]
+    pub fn part_len(&self, total: u64, part: usize) -> u64 {
+        self.chunks().part_len(self.len(total), part)
+    }
+
+    /// The fragment that lies here, if it is one.
+    #[must_use]
+    pub const fn fragment(&self) -> Option<&Fragment> {
+        match self {
+            Self::Fragment(fragment) => Some(fragment),
+            Self::Whole { .. } | Self::Striped { .. } => None,
         }
     }
 }
@@ -174,6 +205,9 @@ impl fmt::Display for Layout {
             Self::Striped { chunk, volumes } => {
                 write!(f, "striped by {} over", crate::units::Bytes(*chunk))?;
                 volumes.iter().try_for_each(|volume| write!(f, " {volume}"))
+            }
+            Self::Fragment(Fragment { volume, index, code, .. }) => {
+                write!(f, "fragment {index} of {code} on {volume}")
             }
         }
     }

@@ -184,6 +184,7 @@ mod tests {
 
     use super::*;
     use crate::header::PoolId;
+    use crate::journal::quorum::Quorum;
     use crate::manifest::record::DecodeError;
     use crate::manifest::record::tests::any_record;
     use crate::manifest::{Begin, Record, State};
@@ -204,7 +205,7 @@ mod tests {
             generation: 3,
             snapshot_frames,
             volumes: vec![(VolumeId(0), "a".into())],
-            copies: vec![VolumeId(0)],
+            home: Quorum::majority(vec![VolumeId(0)]),
         }
     }
 
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn a_copy_with_another_seal_is_not_mixed_in() {
         let (mine, mut theirs) = (begin(1), begin(1));
-        theirs.copies.push(VolumeId(4));
+        theirs.home.volumes.push(VolumeId(4));
         let lease = |upto| vec![Record::Lease { from: 1, upto }];
         let (my_file, _) = file(&mine, &[lease(2)], &[]);
         let (their_file, _) = file(&theirs, &[lease(3), lease(4)], &[]);

@@ -47,6 +47,7 @@ use volume::{Error, ErrorKind, Intent, IoBuf, Name, Result};
 use self::home::{Copy, EXTENT, Home, Snapshot, on_each, partition};
 pub(crate) use self::home::{Failed, no_copy_left, read_copies};
 use self::ledger::Ledger;
+use self::quorum::Quorum;
 use crate::members::Members;
 
 /// The approximate maximum body of a snapshot's frame.
@@ -67,8 +68,6 @@ pub(crate) trait Replay: Sized + Send + Sync {
     const NAME: &'static str;
     /// The words for what cannot be changed without this journal in messages.
     const OWNER: &'static str;
-    /// The number of copies, if there are as many volumes.
-    const COPIES: usize;
     /// The purpose of the journal's writes.
     const IO: Io;
 
@@ -112,7 +111,10 @@ pub(crate) trait Anchor<S: Replay>: Send + Sync {
 
     /// The bytes of the first record of a generation whose copies are on these volumes. The record differs from
     /// that of the same generation on other volumes.
-    fn begin(&self, generation: u64, snapshot_frames: u64, copies: &[VolumeId]) -> Vec<u8>;
+    fn begin(&self, generation: u64, snapshot_frames: u64, home: &Quorum) -> Vec<u8>;
+
+    /// The number of copies, if there are as many volumes.
+    fn copies(&self) -> usize;
 
     /// Sorts volumes by preference for copies, and removes those that must not get one.
     fn prefer(&self, state: &S, volumes: &mut Vec<VolumeId>);
@@ -143,8 +145,8 @@ pub(crate) trait Anchor<S: Replay>: Send + Sync {
 
 /// A home to move to, as an anchor chose it.
 pub(crate) struct Step {
-    /// Its volumes.
-    pub(crate) copies: Vec<VolumeId>,
+    /// Its volumes, and how many of them open it.
+    pub(crate) home: Quorum,
     /// Volumes that must know the new home before any other; empty if the order does not matter.
     pub(crate) first: Vec<VolumeId>,
 }
@@ -401,8 +403,8 @@ impl<S: Replay, A: Anchor<S>> Journal<S, A> {
                 Err(e) => return Err(e),
             };
             home.tried += 1;
-            let (generation, chosen) = (home.tried, &step.copies);
-            let next = self.snapshot(&home.anchor, generation, chosen);
+            let (generation, chosen) = (home.tried, &step.home.volumes);
+            let next = self.snapshot(&home.anchor, generation, &step.home);
             let name = home.anchor.name(generation);
             let file = IoBuf::from(&next.file[..]);
             let (copies, unwell) = partition(
@@ -422,7 +424,7 @@ impl<S: Replay, A: Anchor<S>> Journal<S, A> {
             let (old, old_copies) = home.replace(copies, &next);
             self.ledger.lock().moved(home.generation, home.frames, next.upto);
             self.remove_copies(&home.anchor.name(old), &old_copies).await;
-            if step.copies == wanted {
+            if step.home == Quorum::majority(wanted) {
                 return Ok(());
             }
             moved = true;
@@ -433,18 +435,18 @@ impl<S: Replay, A: Anchor<S>> Journal<S, A> {
     fn choose(&self, anchor: &A, failed: &Failed) -> Vec<VolumeId> {
         let mut volumes = well(&self.members, failed);
         self.look(|state| anchor.prefer(state, &mut volumes));
-        volumes.truncate(S::COPIES);
+        volumes.truncate(anchor.copies());
         volumes
     }
 
     /// The snapshot that a new generation's file begins with.
-    fn snapshot(&self, anchor: &A, generation: u64, copies: &[VolumeId]) -> Snapshot {
+    fn snapshot(&self, anchor: &A, generation: u64, home: &Quorum) -> Snapshot {
         let (bodies, upto) = {
             let ledger = self.ledger.lock();
             (bodies(&ledger.state), ledger.recorded)
         };
         let frames = 1 + bodies.len() as u64;
-        let begin = anchor.begin(generation, frames, copies);
+        let begin = anchor.begin(generation, frames, home);
         let seal = frame::seal(&begin);
         let mut file = Vec::new();
         frame::encode(&mut file, seal, 0, 0, &begin);

@@ -36,7 +36,6 @@ impl Replay for Map {
 
     const NAME: &'static str = "map's journal";
     const OWNER: &'static str = "the map";
-    const COPIES: usize = 3;
     const IO: Io = Io::new(Origin::UserWrite, Purpose::Log);
 
     fn apply(&mut self, edit: &[(u64, u64)]) -> Result<()> {
@@ -106,16 +105,20 @@ impl Anchor<Map> for Register {
         copy_name(generation)
     }
 
-    fn begin(&self, generation: u64, snapshot_frames: u64, copies: &[VolumeId]) -> Vec<u8> {
-        let copies = copies.iter().map(|id| id.0.into());
+    fn begin(&self, generation: u64, snapshot_frames: u64, home: &Quorum) -> Vec<u8> {
+        let copies = home.volumes.iter().map(|id| id.0.into());
         let numbers = [generation, snapshot_frames].into_iter().chain(copies);
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
     fn prefer(&self, _state: &Map, _volumes: &mut Vec<VolumeId>) {}
 
+    fn copies(&self) -> usize {
+        3
+    }
+
     fn step(&self, wanted: &[VolumeId], _failed: &Failed) -> Result<Step> {
-        Ok(Step { copies: wanted.to_vec(), first: Vec::new() })
+        Ok(Step { home: Quorum::majority(wanted.to_vec()), first: Vec::new() })
     }
 
     async fn publish(

@@ -15,7 +15,8 @@ use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Name, Result};
 
 use crate::header::{self, Header, PoolId};
-use crate::journal::{Anchor, Failed, Step, no_copy_left, quorum, well};
+use crate::journal::quorum::{self, Quorum};
+use crate::journal::{Anchor, Failed, Step, no_copy_left, well};
 use crate::leaf::Leaf;
 use crate::manifest::recovery::enough_alone;
 use crate::manifest::{Begin, State};
@@ -27,25 +28,33 @@ pub(crate) struct Headers {
     members: Arc<Members>,
     /// The volumes that are preferred for copies.
     meta: Vec<VolumeId>,
+    /// The number of copies.
+    copies: usize,
     /// The volume that may open the pool alone: a move raises its epoch first. See [`enough_alone`].
     alone: Option<VolumeId>,
     /// The volumes of the current home, and of every home that a failed move may have made current since. The
     /// next home must meet them all.
-    may_count: Vec<Vec<VolumeId>>,
+    may_count: Vec<Quorum>,
 }
 
 impl Headers {
     /// The headers as they were found: `alone` is the volume that may open the pool alone, `home` the volumes that
-    /// hold the manifest, empty to move without a quorum. The manifest prefers the volumes `meta`.
+    /// hold the manifest, none to move without a quorum. The manifest gets `copies`, and prefers the volumes `meta`.
     pub(crate) fn new(
         pool: PoolId,
         members: Arc<Members>,
         meta: Vec<VolumeId>,
+        copies: usize,
         alone: Option<VolumeId>,
-        home: Vec<VolumeId>,
+        home: Option<Quorum>,
     ) -> Self {
-        let may_count = if home.is_empty() { Vec::new() } else { vec![home] };
-        Self { pool, members, meta, alone, may_count }
+        let may_count = Vec::from_iter(home);
+        Self { pool, members, meta, copies, alone, may_count }
+    }
+
+    /// The volumes of the homes that may be current.
+    fn volumes_that_count(&self) -> impl Iterator<Item = VolumeId> {
+        self.may_count.iter().flat_map(|home| &home.volumes).copied()
     }
 
     async fn raise_epoch(&self, id: VolumeId, epoch: u64, seal: u64) -> Result<()> {
@@ -70,11 +79,15 @@ impl Anchor<State> for Headers {
         Leaf::Manifest { generation }.name()
     }
 
-    fn begin(&self, generation: u64, snapshot_frames: u64, copies: &[VolumeId]) -> Vec<u8> {
+    fn begin(&self, generation: u64, snapshot_frames: u64, home: &Quorum) -> Vec<u8> {
         let all = self.members.all();
         let volumes = all.iter().map(|slot| (slot.id, slot.label.clone())).collect();
-        let copies = copies.to_vec();
-        Begin { pool: self.pool, generation, snapshot_frames, volumes, copies }.encode()
+        let home = home.clone();
+        Begin { pool: self.pool, generation, snapshot_frames, volumes, home }.encode()
+    }
+
+    fn copies(&self) -> usize {
+        self.copies
     }
 
     /// First those for metadata, then by number. Draining volumes only if there is no other.
@@ -88,26 +101,28 @@ impl Anchor<State> for Headers {
     }
 
     fn step(&self, wanted: &[VolumeId], failed: &Failed) -> Result<Step> {
-        let wanted = wanted.to_vec();
         if let Some(alone) = self.alone {
-            return Ok(Step { copies: wanted, first: vec![alone] });
+            let home = Quorum::majority(wanted.to_vec());
+            return Ok(Step { home, first: vec![alone] });
         }
-        if let Some(copies) = quorum::step(&self.may_count, &wanted, &well(&self.members, failed)) {
-            return Ok(Step { copies, first: Vec::new() });
+        if let Some(home) =
+            quorum::step(&self.may_count, wanted, &well(&self.members, failed), self.copies)
+        {
+            return Ok(Step { home, first: Vec::new() });
         }
         // Full volumes answer: their headers can be raised before those of the new home.
         let answers = |id: &VolumeId| {
             let mut failed = failed.iter().filter(|(other, _)| other == id);
             failed.all(|(_, e)| e.kind() == ErrorKind::OutOfSpace)
         };
-        if !self.may_count.iter().flatten().all(answers) {
+        if !self.volumes_that_count().all(|id| answers(&id)) {
             return Err(self.too_few_left(failed));
         }
         // The new home may open without the others: its own volumes come last.
-        let mut first = self.may_count.concat();
+        let mut first: Vec<_> = self.volumes_that_count().collect();
         first.sort_by_key(|id| (wanted.contains(id), *id));
         first.dedup();
-        Ok(Step { copies: wanted, first })
+        Ok(Step { home: Quorum::majority(wanted.to_vec()), first })
     }
 
     async fn publish(
@@ -117,9 +132,10 @@ impl Anchor<State> for Headers {
         seal: u64,
         failed: &mut Failed,
     ) -> Result<bool> {
-        let Step { copies, first } = step;
-        if !self.may_count.contains(copies) {
-            self.may_count.push(copies.clone());
+        let Step { home, first } = step;
+        let copies = &home.volumes;
+        if !self.may_count.contains(home) {
+            self.may_count.push(home.clone());
         }
         for &id in first {
             if let Err(e) = self.raise_epoch(id, generation, seal).await {
@@ -129,7 +145,7 @@ impl Anchor<State> for Headers {
         }
         if !first.is_empty() {
             self.alone = None;
-            self.may_count = vec![copies.clone()];
+            self.may_count = vec![home.clone()];
         }
         let headers = &*self;
         let raise = |id| async move { (id, headers.raise_epoch(id, generation, seal).await) };
@@ -148,7 +164,7 @@ impl Anchor<State> for Headers {
             }
         }
         self.alone = enough_alone(copies, false);
-        self.may_count = vec![copies.clone()];
+        self.may_count = vec![home.clone()];
         Ok(true)
     }
 

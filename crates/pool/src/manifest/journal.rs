@@ -11,7 +11,7 @@ use volume::Result;
 
 use crate::header::PoolId;
 pub(crate) use crate::journal::Lsn;
-use crate::journal::{self, Decoded, Replay, quorum};
+use crate::journal::{self, Decoded, Replay};
 use crate::leaf::ObjectId;
 use crate::manifest::headers::Headers;
 use crate::manifest::record::DecodeError;
@@ -31,7 +31,6 @@ impl Replay for State {
 
     const NAME: &'static str = "manifest";
     const OWNER: &'static str = "the pool";
-    const COPIES: usize = quorum::COPIES;
     const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
 
     fn apply(&mut self, edit: &[Record]) -> Result<Vec<Dead>> {
@@ -78,25 +77,21 @@ struct Ids {
 }
 
 impl Journal {
-    /// Moves the recovered state to a new home. `generation` is the highest number seen anywhere, `alone`
-    /// the volume that may open the pool alone, `home` the volumes that hold the manifest: empty to move
-    /// without a quorum. Durable on return.
+    /// Moves the recovered state to a new home, as `headers` say. `generation` is the highest number seen anywhere.
+    /// Durable on return.
     ///
     /// # Errors
     /// Those of the volumes, when none takes a copy.
     pub(crate) async fn start(
         pool: PoolId,
         members: Arc<Members>,
-        meta: Vec<VolumeId>,
+        headers: Headers,
         mut state: State,
         generation: u64,
-        alone: Option<VolumeId>,
-        home: Vec<VolumeId>,
     ) -> Result<Self> {
         let issued = state.issued();
         let upto = issued.end + LEASE;
         state.apply(&[Record::Lease { from: issued.start, upto }])?;
-        let headers = Headers::new(pool, Arc::clone(&members), meta, alone, home);
         let journal = journal::Journal::start(members, headers, state, generation).await?;
         let ids = Ids { next: issued.end, safe: upto, renewal: None };
         Ok(Self { journal, pool, ids: Mutex::new(ids) })

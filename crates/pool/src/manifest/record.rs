@@ -4,14 +4,16 @@
 
 mod wire;
 
-use policy::placement::{Layout, VolumeId};
+use policy::placement::VolumeId;
 use volume::Name;
 
 use self::wire::{
     Reader, put_committed, put_layout, put_name, put_pair, put_placed, put_u16, put_u64,
 };
 use crate::header::PoolId;
+use crate::journal::quorum::Quorum;
 use crate::leaf::{Kind, ObjectId};
+use crate::manifest::copies::{Copies, Placed};
 
 /// One change of the manifest.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,79 +47,6 @@ pub(crate) enum Record {
     Seal { id: ObjectId },
 }
 
-/// One copy of an object, and its volumes.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Placed {
-    /// Unique among the copies of an object, for ever. The copy that an object was created with has 0.
-    pub number: u64,
-    /// The volumes that hold it.
-    pub layout: Layout,
-}
-
-impl Placed {
-    /// Whether a part of it is on this volume.
-    pub(crate) fn is_on(&self, volume: VolumeId) -> bool {
-        self.layout.volumes().contains(&volume)
-    }
-}
-
-/// The copies of one object: at least one, with the same bytes.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Copies {
-    first: Placed,
-    /// Empty for most objects.
-    others: Vec<Placed>,
-}
-
-impl Copies {
-    /// The one copy of a new object.
-    pub(crate) const fn one(layout: Layout) -> Self {
-        Self { first: Placed { number: 0, layout }, others: Vec::new() }
-    }
-
-    /// The copies of `placed`; `None` if it is empty.
-    pub(crate) fn of(placed: impl IntoIterator<Item = Placed>) -> Option<Self> {
-        let mut placed = placed.into_iter();
-        Some(Self { first: placed.next()?, others: placed.collect() })
-    }
-
-    pub(crate) const fn first(&self) -> &Placed {
-        &self.first
-    }
-
-    pub(crate) const fn count(&self) -> usize {
-        1 + self.others.len()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Placed> {
-        std::iter::once(&self.first).chain(&self.others)
-    }
-
-    pub(crate) fn get(&self, number: u64) -> Option<&Placed> {
-        self.iter().find(|placed| placed.number == number)
-    }
-
-    /// Every volume that holds a part of the object.
-    pub(crate) fn volumes(&self) -> impl Iterator<Item = VolumeId> {
-        self.iter().flat_map(|placed| placed.layout.volumes()).copied()
-    }
-
-    pub(crate) fn add(&mut self, placed: Placed) {
-        self.others.push(placed);
-    }
-
-    /// Removes a copy, unless it is the last.
-    pub(crate) fn remove(&mut self, number: u64) -> Option<Placed> {
-        if let Some(at) = self.others.iter().position(|placed| placed.number == number) {
-            return Some(self.others.remove(at));
-        }
-        if self.first.number != number || self.others.is_empty() {
-            return None;
-        }
-        Some(std::mem::replace(&mut self.first, self.others.remove(0)))
-    }
-}
-
 /// The durable part of an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Committed {
@@ -136,8 +65,8 @@ pub(crate) struct Begin {
     pub(crate) snapshot_frames: u64,
     /// Every volume of the pool, and its label.
     pub(crate) volumes: Vec<(VolumeId, String)>,
-    /// The volumes that hold a copy.
-    pub(crate) copies: Vec<VolumeId>,
+    /// The volumes that hold a copy, and how many of them open it.
+    pub(crate) home: Quorum,
 }
 
 /// Why bytes could not be decoded.
@@ -155,6 +84,8 @@ pub(crate) enum DecodeError {
     OutOfRange { what: &'static str, value: u64 },
     #[error("{0}")]
     Name(String),
+    #[error("an erasure code of {0}")]
+    Code(String),
     #[error("a label is not text")]
     Label,
     #[error("bytes follow the last record")]
@@ -162,10 +93,12 @@ pub(crate) enum DecodeError {
 }
 
 /// The version of the format that this program writes. It also reads version 1, which is the same with only
-/// the first eight types of records; version 2, with the first thirteen; and version 3, without objects that are
-/// [in place](Kind::InPlace).
-const VERSION: u32 = 4;
+/// the first eight types of records; version 2, with the first thirteen; version 3, without objects that are
+/// [in place](Kind::InPlace); and version 4, without fragments.
+const VERSION: u32 = 5;
 const OLDEST: u32 = 1;
+/// Before this version more than half of the volumes with copies opened a manifest.
+const NEEDS_SINCE: u32 = 5;
 const MAGIC: [u8; 8] = *b"PlimManf";
 
 const LEASE: u8 = 1;
@@ -304,10 +237,11 @@ impl Begin {
             put_u16(&mut out, label.len() as u16);
             out.extend_from_slice(label.as_bytes());
         }
-        put_u16(&mut out, self.copies.len() as u16);
-        for id in &self.copies {
+        put_u16(&mut out, self.home.volumes.len() as u16);
+        for id in &self.home.volumes {
             put_u16(&mut out, id.0);
         }
+        put_u16(&mut out, self.home.needs as u16);
         out
     }
 
@@ -333,15 +267,25 @@ impl Begin {
         for _ in 0..from.u16()? {
             copies.push(VolumeId(from.u16()?));
         }
+        let mut home = Quorum::majority(copies);
+        if version >= NEEDS_SINCE {
+            home.needs = from.u16()?.into();
+        }
+        if home.needs == 0 || home.needs > home.volumes.len() {
+            let (what, value) = ("a number of volumes", home.needs as u64);
+            return Err(DecodeError::OutOfRange { what, value });
+        }
         if !from.is_empty() {
             return Err(DecodeError::TooLong);
         }
-        Ok(Self { pool, generation, snapshot_frames, volumes, copies })
+        Ok(Self { pool, generation, snapshot_frames, volumes, home })
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use policy::placement::{Code, Fragment, Layout};
+    use policy::units::{KIB, MIB};
     use proptest::prelude::*;
 
     use super::*;
@@ -363,7 +307,25 @@ pub(crate) mod tests {
             any::<u16>().prop_map(|id| Layout::Whole { volume: VolumeId(id) }),
             (1u64.., prop::collection::vec(any::<u16>().prop_map(VolumeId), 2..9))
                 .prop_map(|(chunk, volumes)| Layout::Striped { chunk, volumes }),
+            any_fragment().prop_map(Layout::Fragment),
         ]
+    }
+
+    fn any_fragment() -> impl Strategy<Value = Fragment> {
+        let codes = [(2, 1, 4 * KIB), (4, 2, 256 * KIB), (16, 4, MIB)];
+        let codes = codes.map(|(data, parity, strip)| Code::new(data, parity, strip).unwrap());
+        (
+            any::<u16>(),
+            prop::sample::select(codes.to_vec()),
+            any::<prop::sample::Index>(),
+            any::<u64>(),
+        )
+            .prop_map(|(id, code, index, checksum)| Fragment {
+                volume: VolumeId(id),
+                index: index.index(code.fragments()) as u8,
+                code,
+                checksum,
+            })
     }
 
     fn any_placed() -> impl Strategy<Value = Placed> {
@@ -373,8 +335,11 @@ pub(crate) mod tests {
     fn any_copies() -> impl Strategy<Value = Copies> {
         prop_oneof![
             any_layout().prop_map(Copies::one),
-            prop::collection::vec(any_placed(), 1..4)
-                .prop_map(|placed| Copies::of(placed).expect("one at least")),
+            prop::collection::vec(any_placed(), 1..4).prop_map(|mut placed| {
+                let code = placed[0].code();
+                placed.retain(|other| other.code() == code);
+                Copies::of(placed).expect("the first stays")
+            }),
         ]
     }
 
@@ -417,9 +382,11 @@ pub(crate) mod tests {
             generation: u64,
             snapshot_frames: u64,
             volumes in prop::collection::vec((any::<u16>().prop_map(VolumeId), ".{0,9}"), 0..7),
-            copies in prop::collection::vec(any::<u16>().prop_map(VolumeId), 0..4),
+            copies in prop::collection::vec(any::<u16>().prop_map(VolumeId), 1..6),
+            needs: prop::sample::Index,
         ) -> Begin {
-            Begin { pool: PoolId(pool), generation, snapshot_frames, volumes, copies }
+            let home = Quorum { needs: 1 + needs.index(copies.len()), volumes: copies };
+            Begin { pool: PoolId(pool), generation, snapshot_frames, volumes, home }
         }
     }
 
@@ -468,7 +435,7 @@ pub(crate) mod tests {
 
     /// The bytes of `docs/format/manifest.md`: changing them needs a new version.
     #[test]
-    fn the_bytes_of_version_4() {
+    fn the_bytes_of_version_5() {
         let name = |text| Name::new(text).unwrap();
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let id = ObjectId(0x11);
@@ -486,6 +453,9 @@ pub(crate) mod tests {
         };
         let placed =
             |number, volume| Placed { number, layout: Layout::Whole { volume: VolumeId(volume) } };
+        let code = Code::new(4, 2, 256 * KIB).unwrap();
+        let fragment = Fragment { volume: VolumeId(3), index: 5, code, checksum: 0xabcd };
+        let fragment = Layout::Fragment(fragment);
         let two = Record::Create {
             id,
             kind: Kind::Table,
@@ -520,6 +490,10 @@ pub(crate) mod tests {
                 Record::AddCopy { id, placed: placed(0x12, 3) },
                 "0a 1100000000000000 1200000000000000 000300",
             ),
+            (
+                Record::AddCopy { id, placed: Placed { number: 0x12, layout: fragment } },
+                "0a 1100000000000000 1200000000000000 02 0300 05 04 02 00000400 cdab000000000000",
+            ),
             (Record::DropCopy { id, number: 0x12 }, "0b 1100000000000000 1200000000000000"),
             (Record::VolumeIds { from: 7 }, "0c 0700"),
             (Record::Drain { volume: VolumeId(3), drains: true }, "0d 0300 01"),
@@ -535,18 +509,35 @@ pub(crate) mod tests {
             generation: 7,
             snapshot_frames: 2,
             volumes: vec![(VolumeId(3), "s3".into())],
-            copies: vec![VolumeId(3)],
+            home: Quorum::majority(vec![VolumeId(3)]),
         };
-        let bytes = "506c696d4d616e66 04000000 aa000000000000000000000000000000 \
-                     0700000000000000 0200000000000000 0100 0300 0200 7333 0100 0300";
+        let bytes = "506c696d4d616e66 05000000 aa000000000000000000000000000000 \
+                     0700000000000000 0200000000000000 0100 0300 0200 7333 0100 0300 0100";
         assert_eq!(hex(&begin.encode()), bytes.replace(' ', ""));
+    }
+
+    #[test]
+    fn fragments_that_no_code_has_are_refused() {
+        let decode = |index: u8, data: u8, parity: u8, strip: u32| {
+            let (object, volume) = ([0; 16], [3, 0, index, data, parity]);
+            let body = [&[ADD_COPY][..], &object, &[2], &volume, &strip.to_le_bytes(), &[0; 8]];
+            Record::decode_all(&body.concat()).map(|records| records.len())
+        };
+        assert_eq!(decode(5, 4, 2, 0x40000), Ok(1));
+        let what = "a fragment";
+        assert_eq!(decode(6, 4, 2, 0x40000), Err(DecodeError::OutOfRange { what, value: 6 }));
+        for (data, parity, strip) in [(1, 1, 0x40000), (4, 0, 0x40000), (4, 4, 0x40000), (4, 2, 7)]
+        {
+            let refused = decode(0, data, parity, strip);
+            assert!(matches!(refused, Err(DecodeError::Code(_))), "{refused:?}");
+        }
     }
 
     #[test]
     fn what_a_later_version_writes_is_named() {
         assert_eq!(Record::decode_all(&[99]), Err(DecodeError::UnknownType(99)));
-        let begin = [&MAGIC[..], &5u32.to_le_bytes()].concat();
-        assert_eq!(Begin::decode(&begin), Err(DecodeError::Newer(5)));
+        let begin = [&MAGIC[..], &6u32.to_le_bytes()].concat();
+        assert_eq!(Begin::decode(&begin), Err(DecodeError::Newer(6)));
     }
 
     #[test]
@@ -556,10 +547,11 @@ pub(crate) mod tests {
             generation: 7,
             snapshot_frames: 2,
             volumes: vec![(VolumeId(3), "s3".into())],
-            copies: vec![VolumeId(3)],
+            home: Quorum::majority(vec![VolumeId(3)]),
         };
         let mut bytes = begin.encode();
-        for version in [1u32, 2, 3] {
+        bytes.truncate(bytes.len() - 2);
+        for version in [1u32, 2, 3, 4] {
             bytes[8..12].copy_from_slice(&version.to_le_bytes());
             assert_eq!(Begin::decode(&bytes), Ok(begin.clone()));
         }

@@ -3,7 +3,7 @@
 //! 1. Read the header and the list of objects of every volume. A volume that is blank, of another pool
 //!    or of no pool is refused by name.
 //! 2. The highest epoch of all headers is the current generation of the manifest. It must be present,
-//!    on more than half of the volumes that hold its copies: otherwise the rest might have continued
+//!    on more than half of the volumes that hold its copies, or on all, as it says itself: otherwise the rest might have continued
 //!    without these. Of two copies the first is enough after a clean close.
 //! 3. Replay the copies together, and compare the objects on the volumes with the manifest.
 
@@ -16,6 +16,7 @@ use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Listed, Result, Volume};
 
 use crate::header::{self, Found, Header, PoolId};
+use crate::journal::quorum::Quorum;
 use crate::journal::{frame, read_copies};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::state::Verdict;
@@ -84,8 +85,8 @@ pub(crate) struct Recovered {
     pub(crate) generation: u64,
     /// The volume that may open the pool without others; see [`enough_alone`].
     pub(crate) alone: Option<VolumeId>,
-    /// The volumes that hold the manifest; empty after a salvage, which needs no quorum.
-    pub(crate) home: Vec<VolumeId>,
+    /// The volumes that hold the manifest; none after a salvage, which needs no quorum.
+    pub(crate) home: Option<Quorum>,
     /// Orphans: leaf objects that the manifest issued and does not list.
     pub(crate) orphans: Vec<(VolumeId, Leaf)>,
     /// Leaf objects that are not this pool's.
@@ -392,17 +393,18 @@ fn check_volumes(
             )));
         }
     }
-    let copies_here = begin.copies.iter().filter(|&id| here.contains(id)).count();
+    let Quorum { volumes: copies, needs } = &begin.home;
+    let copies_here = copies.iter().filter(|&id| here.contains(id)).count();
     let is_enough =
-        enough_alone(&begin.copies, state.is_closed()).is_some_and(|alone| here.contains(&alone));
-    if is_enough && copies_here < begin.copies.len() {
+        enough_alone(copies, state.is_closed()).is_some_and(|alone| here.contains(&alone));
+    if is_enough && copies_here < copies.len() {
         tracing::warn!(
             "one of the two volumes that keep the manifest is away: the pool opens with the other, as it \
              was closed in order"
         );
     }
-    if 2 * copies_here <= begin.copies.len() && !is_enough && !trust.salvage {
-        let copies = begin.copies.iter().map(|id| {
+    if copies_here < *needs && !is_enough && !trust.salvage {
+        let labels = copies.iter().map(|id| {
             let label = begin.volumes.iter().find(|(other, _)| other == id);
             label.map_or("?", |(_, label)| label.as_str())
         });
@@ -412,8 +414,8 @@ fn check_volumes(
                 "only {copies_here} of {} volumes that keep the manifest are here ({}), so a newer \
                  one may be on the others. Bring them back; if they are lost for good, `plimsoll \
                  check --repair` goes on with what there is",
-                begin.copies.len(),
-                copies.collect::<Vec<_>>().join(", ")
+                copies.len(),
+                labels.collect::<Vec<_>>().join(", ")
             ),
         ));
     }
@@ -465,7 +467,7 @@ fn compare(
             }
         }
     }
-    let alone = enough_alone(&begin.copies, state.is_closed()).filter(|_| !trust.salvage);
+    let alone = enough_alone(&begin.home.volumes, state.is_closed()).filter(|_| !trust.salvage);
     skip_foreign_ids(&mut state, &foreign, trust);
     forget_unsynced_logs(&mut state, &volumes);
     let slot = |(id, label): &(VolumeId, String)| {
@@ -476,7 +478,7 @@ fn compare(
     let members = Members::new(begin.volumes.iter().map(slot).collect());
     let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
     let (pool, listings) = (begin.pool, listings.collect());
-    let home = if trust.salvage { Vec::new() } else { begin.copies };
+    let home = (!trust.salvage).then_some(begin.home);
     let left_out = Vec::new();
     Recovered {
         pool,

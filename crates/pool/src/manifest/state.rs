@@ -7,7 +7,8 @@ use policy::placement::{Layout, VolumeId};
 use volume::{Error, ErrorKind, Name, Result};
 
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::record::{Committed, Copies, Placed, Record};
+use crate::manifest::copies::{Copies, Placed, Places};
+use crate::manifest::record::{Committed, Record};
 
 /// Names, their objects, and the ids that were issued. Every object has a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,9 +41,6 @@ pub(crate) struct Stored {
     names: Vec<Name>,
 }
 
-/// The volumes of each copy of an object, the copies in the order of their volumes.
-pub(crate) type Places = Vec<Vec<VolumeId>>;
-
 /// A number of objects, and their bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Tally {
@@ -66,10 +64,7 @@ impl Stored {
     }
 
     fn places(&self) -> Places {
-        let mut places: Places =
-            self.copies.iter().map(|placed| placed.layout.volumes().to_vec()).collect();
-        places.sort();
-        places
+        self.copies.places()
     }
 
     /// The number of its names.
@@ -430,6 +425,13 @@ impl State {
             }
             if stored.copies.get(placed.number).is_some() {
                 return Err(invalid(format!("object {id}: there is a copy {}", placed.number)));
+            }
+            if placed.code() != stored.copies.code() {
+                let what = format!(
+                    "object {id}: its copies are not of the kind of copy {}",
+                    placed.number
+                );
+                return Err(invalid(what));
             }
             stored.copies.add(placed.clone());
             Ok(())

@@ -36,6 +36,9 @@ impl Handle {
     ) -> Result<IoBufMut> {
         let (inode, pool) = (self.inode(), self.pool());
         let len = self.within(offset, into.len());
+        if let Some(code) = inode.code() {
+            return self.read_fragments_again(code, offset, len, io, check).await;
+        }
         let (mut good, mut refused) = (None, Vec::new());
         let (mut failed, mut suspicious, mut unreadable) = (None::<Error>, false, Vec::new());
         for replica in inode.replicas() {

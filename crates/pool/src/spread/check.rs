@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use policy::placement::VolumeId;
+use policy::placement::{Code, VolumeId};
 use policy::purpose::Io;
 use policy::units::MIB;
 use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
@@ -18,7 +18,7 @@ use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::manifest::state::Verdict;
-use crate::manifest::{Placed, State, Stored};
+use crate::manifest::{Placed, State, Stored, held};
 use crate::members::{Member, Members};
 
 /// Bytes that are read at once.
@@ -44,7 +44,8 @@ pub struct Finding {
     pub name: String,
     /// The problem.
     pub problem: Problem,
-    /// Another copy of the object is good, so nothing is lost: [`Spread::mend`] drops this one.
+    /// Another copy of the object is good, or enough of its other fragments, so nothing is lost: [`Spread::mend`] drops
+    /// this one.
     pub elsewhere: bool,
     /// The copy, by the numbers of its object and of itself; `None` if it is not in the pool. The name and the volume may
     /// have other bytes by now.
@@ -168,12 +169,14 @@ impl Spread {
             return Ok(0);
         }
         let (checked, len) = (self.0.catalog.checked(inode), object.len());
-        let lens = [checked.map_or(len, |checked| checked.len), len];
-        let (mut good, mut bad) = (0, Vec::new());
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
         for replica in &replicas {
+            let (all, len) = (checked, replica.layout.len(len));
+            let checked = all.map(|all| replica.checked(all));
+            let lens = [checked.map_or(len, |checked| checked.len), len];
             match read_through(object, replica, lens, io).await {
                 Ok([first, _]) if checked.is_none_or(|known| first == known.checksum) => {
-                    good += 1;
+                    good.push(replica);
                     if let Some(checked) = checked {
                         self.0.damages.set_verified(inode.id, replica.number, checked);
                     }
@@ -193,7 +196,7 @@ impl Spread {
         let mut dropped = 0;
         for (replica, why) in bad {
             self.0.damages.tell(inode, replica, &why);
-            if good > 0 {
+            if suffice(good.iter().copied()) {
                 let labels = replica.labels();
                 tracing::warn!("{}: its bad copy on volume {labels} is dropped: {why}", inode.name);
                 dropped += u64::from(self.drop_bad(inode.id, replica.number).await?);
@@ -215,6 +218,13 @@ impl Spread {
 pub(super) struct Found {
     pub(super) replica: Arc<Replica>,
     pub(super) problem: Option<Problem>,
+}
+
+/// Whether these copies, or fragments, of one object hold it.
+pub(super) fn suffice<'a>(replicas: impl Iterator<Item = &'a Arc<Replica>> + Clone) -> bool {
+    let code = replicas.clone().find_map(|replica| replica.fragment()).map(|own| own.code);
+    held(replicas.map(|replica| replica.fragment().map(|own| own.index)))
+        >= code.map_or(1, Code::data)
 }
 
 /// Why a copy is damaged.
@@ -265,12 +275,10 @@ fn compare(
         report.objects += 1;
         report.bytes += object.len();
         let mut found = Vec::new();
-        let mut good = 0;
         for Placed { number, layout } in object.copies.iter() {
             let leaf = Leaf::Object { id, kind: object.kind, copy: *number }.name();
-            let before = found.len();
             for (part, &volume) in layout.volumes().iter().enumerate() {
-                let expected = layout.chunks().part_len(sure_len(object), part);
+                let expected = layout.part_len(sure_len(object), part);
                 if listings.iter().all(|(id, _)| *id != volume) {
                     // Only a lost volume leaves the pool with copies on it.
                     let left = members.get(volume).is_none();
@@ -287,10 +295,11 @@ fn compare(
                     Some(_) => {}
                 }
             }
-            good += usize::from(found.len() == before);
         }
+        let is_bad = |placed: &Placed| found.iter().any(|(_, _, bad)| *bad == placed.number);
+        let elsewhere = object.copies.suffice(|placed| !is_bad(placed));
         report.findings.extend(found.into_iter().map(|(volume, problem, number)| {
-            finding(volume, name, problem, good > 0, Some((id, number)))
+            finding(volume, name, problem, elsewhere, Some((id, number)))
         }));
     }
     for (volume, name) in lens.keys() {

@@ -27,8 +27,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use policy::placement::{Candidate, Layout, VolumeId};
+use policy::placement::{Candidate, Code, Layout, VolumeId};
 use policy::purpose::{Origin, Step};
 use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Pending, Result};
 use xxhash_rust::xxh3::Xxh3;
@@ -40,9 +41,10 @@ use super::handle::Handle;
 use super::inode::{Inode, Replica};
 use super::leaves::NewCopy;
 use super::placing::Wanted;
+use super::replication::Wanting;
 use super::resync::PIECE;
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::{Checked, Placed, State, Stored, gone};
+use crate::manifest::{Checked, Placed, State, Stored, gone, held};
 use crate::members::Occupied;
 
 /// Reads and syncs of the copies that stay when another is dropped.
@@ -108,9 +110,10 @@ impl How {
 /// What the other copies of an object must do before one is dropped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Others {
-    /// Two of them answer for the last byte; or one does, and has the bytes that a checksum of the manifest covers.
+    /// Two of them answer for the last byte; or one does, and has the bytes that a checksum of the manifest covers. Of
+    /// fragments, one more than hold the object, or as many, and all have their bytes.
     Hold,
-    /// One of them answers for the last byte.
+    /// One of them answers for the last byte; as many fragments as hold the object.
     Answer,
 }
 
@@ -166,20 +169,29 @@ impl Spread {
     }
 
     /// Makes a further copy of an object where placement chooses.
-    pub(super) async fn copy_anywhere(&self, inode: &Inode, how: &How) -> Result<()> {
-        let Place { flight, occupied } = self.choose_copy(inode).await?;
+    pub(super) async fn copy_anywhere(
+        &self,
+        inode: &Arc<Inode>,
+        what: Wanting,
+        how: &How,
+    ) -> Result<()> {
+        let place = match what {
+            Wanting::Copy => self.choose_copy(inode, inode.len()).await?,
+            Wanting::Fragment(index) => return self.make_fragment(inode, index, how).await,
+        };
+        let Place { flight, occupied } = place;
         self.copy_as(inode.id, flight.layout().clone(), occupied, how).await?;
         flight.land();
         Ok(())
     }
 
-    /// Placement's choice for a further copy of an object.
-    pub(super) async fn choose_copy(&self, inode: &Inode) -> Result<Place<'_>> {
-        let intent = intent_of(inode);
+    /// Placement's choice for a further copy of an object, or a fragment of it, of `len` bytes.
+    pub(super) async fn choose_copy(&self, inode: &Inode, len: u64) -> Result<Place<'_>> {
+        let intent = intent_of(inode, len);
         let taken: Vec<_> = inode.copies().volumes().collect();
         let wanted = Wanted { id: inode.id, kind: inode.kind, intent: &intent, origin: None };
         self.choose(wanted, &[], Some(&taken)).await.map_err(|_| {
-            let what = format!("{}: no other volume takes {} bytes", inode.name, inode.len());
+            let what = format!("{}: no other volume takes {len} bytes", inode.name);
             Error::new(ErrorKind::OutOfSpace, what)
         })
     }
@@ -195,6 +207,11 @@ impl Spread {
         let handle = self.handle(pool.catalog.inode_by_id(id)?);
         let inode = handle.inode();
         pool.catalog.must_lack(id, &layout)?;
+        if let Some(code) = inode.code() {
+            let what =
+                format!("{}: it is kept as fragments of {code}, and has no copies", inode.name);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         pool.journal.ready().await?;
         let number = pool.journal.issue_id().await?.0;
         let placed = Placed { number, layout };
@@ -205,7 +222,7 @@ impl Spread {
         self.must_have_room(&placed.layout, inode.len()).await?;
         let mut unrecorded =
             UnrecordedCopy { pool: self, id, kind: inode.kind, placed: Some(placed.clone()) };
-        let intent = intent_of(inode);
+        let intent = intent_of(inode, inode.len());
         let made = pool.leaves.make(id, inode.kind, placed, occupied, &intent, None).await;
         let target = made.map_err(|(volume, e)| {
             let label = pool.members.label(volume);
@@ -370,6 +387,7 @@ impl Spread {
     /// Checks that a copy other than `number` does what it must, if there is one.
     async fn another_must(&self, others: Others, inode: &Arc<Inode>, number: u64) -> Result<()> {
         let handle = self.handle(Arc::clone(inode));
+        let needs = inode.code().map_or(1, Code::data);
         let (mut answering, mut failed) = (Vec::new(), None);
         for replica in inode.replicas().into_iter().filter(|replica| replica.number != number) {
             match handle.answers(&replica).await {
@@ -377,10 +395,14 @@ impl Spread {
                 Err(e) => failed = Some(e),
             }
         }
-        let held = match (&answering[..], failed) {
-            ([], Some(e)) => Err(e),
-            ([only], _) if others == Others::Hold => self.must_hold(&handle, only).await,
-            // Of several, the next drop verifies one.
+        let held = held(answering.iter().map(|replica| replica.placed().index()));
+        let held = match failed {
+            Some(e) if held < needs => Err(e),
+            _ if others == Others::Hold && held == needs => {
+                let must = answering.iter().map(|replica| self.must_hold(&handle, replica));
+                join_all(must).await.into_iter().collect()
+            }
+            // Of more, the next drop verifies those that stay.
             _ => Ok(()),
         };
         held.map_err(|e| match e.kind() {
@@ -401,14 +423,15 @@ impl Spread {
         if !inode.is_sealed() {
             handle.sync_copy(replica, 0, VERIFY).await?;
         }
-        let Some(checked) = pool.catalog.checked(inode) else { return Ok(()) };
+        let Some(all) = pool.catalog.checked(inode) else { return Ok(()) };
+        let checked = replica.checked(all);
         if pool.damages.is_verified(inode.id, replica.number, checked) {
             return Ok(());
         }
         let [found, _] = read_through(handle, replica, [checked.len; 2], VERIFY).await?;
         if found == checked.checksum {
             pool.damages.set_verified(inode.id, replica.number, checked);
-        } else if pool.catalog.checked(inode) == Some(checked) {
+        } else if pool.catalog.checked(inode) == Some(all) {
             pool.damages.tell(inode, replica, NOT_WRITTEN);
             pool.replication.suspect(inode.id);
             let what = format!(
@@ -422,15 +445,15 @@ impl Spread {
         Ok(())
     }
 
-    fn has_copy(&self, id: ObjectId, number: u64) -> bool {
+    pub(super) fn has_copy(&self, id: ObjectId, number: u64) -> bool {
         self.0.catalog.copies(id).is_ok_and(|copies| copies.get(number).is_some())
     }
 
-    async fn must_have_room(&self, layout: &Layout, len: u64) -> Result<()> {
+    pub(super) async fn must_have_room(&self, layout: &Layout, len: u64) -> Result<()> {
         for (part, &volume) in layout.volumes().iter().enumerate() {
             let space = self.space_of(volume).await?;
             let candidate = Candidate::new(volume, space.free, space.total);
-            if !candidate.takes(layout.chunks().part_len(len, part)) {
+            if !candidate.takes(layout.part_len(len, part)) {
                 let label = self.0.members.label(volume);
                 let what = format!("volume {label}: no room for a copy of {len} bytes");
                 return Err(Error::new(ErrorKind::OutOfSpace, what));
@@ -441,12 +464,12 @@ impl Spread {
 }
 
 /// A copy that is not recorded yet. Dropping it queues its leaf objects for removal.
-struct UnrecordedCopy<'a> {
-    pool: &'a Spread,
-    id: ObjectId,
-    kind: Kind,
+pub(super) struct UnrecordedCopy<'a> {
+    pub(super) pool: &'a Spread,
+    pub(super) id: ObjectId,
+    pub(super) kind: Kind,
     /// With none, dropping does nothing.
-    placed: Option<Placed>,
+    pub(super) placed: Option<Placed>,
 }
 
 impl Drop for UnrecordedCopy<'_> {
@@ -461,12 +484,12 @@ impl Drop for UnrecordedCopy<'_> {
     }
 }
 
-/// The intent of a further copy of an object.
-fn intent_of(inode: &Inode) -> Intent {
+/// The intent of a further copy of an object, or a fragment of it, of `len` bytes.
+pub(super) fn intent_of(inode: &Inode, len: u64) -> Intent {
     let known = match inode.kind {
         Kind::Log => Intent::LOG,
         Kind::Table | Kind::Data => Intent::DATA,
         Kind::InPlace => Intent::IN_PLACE,
     };
-    Intent { len: Some(inode.len()), ..known }
+    Intent { len: Some(len), ..known }
 }

@@ -57,9 +57,18 @@ impl Spread {
         let kind = Kind::of(&intent);
         pool.catalog.must_be_free(name)?;
         pool.journal.ready().await?;
-        let made = self.make(name, kind, &intent, Some((&data, io))).await?;
         let checksum = Some(xxhash_rust::xxh3::xxh3_64(&data));
         let committed = Some(Committed { len: data.len() as u64, checksum });
+        let made = match pool.coding.code_for(data.len() as u64) {
+            Some(code) => {
+                let encoded = self.encode(name, code, kind, &intent, &data, io).await?;
+                if encoded.is_short {
+                    pool.replication.due();
+                }
+                Made { id: encoded.id, kind, copies: encoded.fragments }
+            }
+            None => self.make(name, kind, &intent, Some((&data, io))).await?,
+        };
         let (id, copies) = (made.id, made.copies());
         let create = Record::Create { id, kind, copies, committed, name: name.clone() };
         let named = pool.catalog.create_whole(name, create);
@@ -231,7 +240,7 @@ impl Spread {
         Ok(made)
     }
 
-    fn warn_of_failed(&self, name: &Name, (volume, e): At) -> At {
+    pub(super) fn warn_of_failed(&self, name: &Name, (volume, e): At) -> At {
         let label = self.0.members.label(volume);
         tracing::warn!("a copy of {name} cannot be created on volume {label}: {e}");
         (volume, e)
@@ -243,7 +252,7 @@ impl Spread {
         for (part, &volume) in layout.volumes().iter().enumerate() {
             let Ok(Space { free, total, .. }) = self.space_of(volume).await else { return false };
             let held = held.get(&volume).map_or(0, |held| held.bytes);
-            let left = free.saturating_sub(layout.chunks().part_len(len, part));
+            let left = free.saturating_sub(layout.part_len(len, part));
             if left < policy::migrate::reserve(total, held) {
                 return false;
             }
@@ -312,7 +321,7 @@ impl Spread {
 }
 
 /// Whether another volume may succeed after this error.
-fn is_about_the_volume(e: &Error) -> bool {
+pub(super) fn is_about_the_volume(e: &Error) -> bool {
     // The process may be `Busy` on one volume only: it has no right to its files.
     matches!(
         e.kind(),

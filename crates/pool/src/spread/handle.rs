@@ -149,6 +149,7 @@ impl Handle {
                 Ok(read) => return Ok(read),
                 Err(e) => (replica.number, e),
             },
+            Way::Fragments(code) => return self.read_fragments(code, offset, into, io).await,
         };
         self.read_elsewhere(offset, len, io, number, failed).await
     }
@@ -163,6 +164,13 @@ impl Handle {
         number: u64,
         mut failed: Error,
     ) -> Result<IoBufMut> {
+        if let Some(code) = self.inode.code() {
+            self.fragment_failed(number, &failed);
+            return match another_may(&failed) {
+                true => self.read_fragments(code, offset, IoBufMut::zeroed(len), io).await,
+                false => Err(failed),
+            };
+        }
         let mut tried = vec![number];
         let mut suspicious = false;
         let mut damaged = Vec::new();
@@ -199,7 +207,7 @@ impl Handle {
         Err(failed)
     }
 
-    /// Reads an existing range from one copy.
+    /// Reads an existing range from one copy; of a fragment, a range of its own bytes.
     pub(super) async fn read_from(
         &self,
         replica: &Replica,
@@ -230,7 +238,7 @@ impl Handle {
     /// Reads the last byte of a copy.
     pub(super) async fn answers(&self, replica: &Replica) -> Result<()> {
         let io = Io::new(Origin::Copy, Step::Data);
-        match self.inode.len().checked_sub(1) {
+        match replica.layout.len(self.inode.len()).checked_sub(1) {
             Some(last) => self.read_from(replica, last, IoBufMut::zeroed(1), io).await.map(drop),
             None => self.leaf_of(replica, 0).await.map(drop),
         }
@@ -245,7 +253,7 @@ impl Handle {
         io: Io,
     ) -> Result<IoBufMut> {
         let leaf = self.leaf_of(replica, piece.part).await?;
-        let offset = replica.chunks.offset(piece.part, piece.inner);
+        let offset = replica.object_offset(piece.part, piece.inner);
         self.warm(replica.volume(piece.part), offset, piece.len, io);
         let read = leaf.read_at(piece.inner, into, io).await;
         let read = read.map_err(|e| name_part(&self.inode, replica, piece.part, e))?;
@@ -256,6 +264,11 @@ impl Handle {
     async fn extents_of(&self, offset: u64, len: u64) -> Result<Vec<Extent>> {
         let range = extent::within(offset, len, self.inode.len());
         self.pool.settle_to_read(self, range.end).await;
+        if self.inode.code().is_some() {
+            let mut all = Vec::new();
+            extent::push(&mut all, range, false);
+            return Ok(all);
+        }
         let mut failed = None;
         for replica in self.inode.replicas() {
             match self.extents_in(&replica, &range).await {
@@ -294,7 +307,7 @@ impl Handle {
 }
 
 /// Whether another copy may answer after this error.
-fn another_may(e: &Error) -> bool {
+pub(super) fn another_may(e: &Error) -> bool {
     // `Busy` may be about one volume: a full queue, or no right to its files.
     is_suspicious(e)
         || e.kind().is_away()
@@ -368,7 +381,9 @@ impl Object for Handle {
                 (leaf, piece, number)
             }
             // Opens the leaf object, or reads several pieces.
-            Way::Replica(_) => return blocking::read_at(self, offset, into, io),
+            Way::Replica(_) | Way::Fragments(_) => {
+                return blocking::read_at(self, offset, into, io);
+            }
         };
         let failed = match leaf.blocking_read_at(piece.inner, into, io) {
             Ok(read) => {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
-use policy::placement::{Chunks, Layout, Piece, VolumeId};
+use policy::placement::{Chunks, Code, Fragment, Layout, Piece, VolumeId};
 use policy::route;
 use volume::ranges::Ranges;
 use volume::{Error, ErrorKind, Name, Object, Result};
@@ -22,7 +22,7 @@ use super::write_lock::WriteLock;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
 use crate::manifest::recovery::Unequal;
-use crate::manifest::{Checked, Committed, Copies, Placed, Record, Stored};
+use crate::manifest::{Checked, Committed, Copies, Placed, Record, Stored, held};
 use crate::members::{MemberSlot, Members};
 
 /// The most copies among which a read chooses.
@@ -108,11 +108,29 @@ pub(super) enum Way {
     Leaf { leaf: Arc<dyn Object>, piece: Piece, number: u64, volume: VolumeId },
     /// A copy of which several leaf objects must be read, or one opened.
     Replica(Arc<Replica>),
+    /// Fragments, of which several must be read, or one opened.
+    Fragments(Code),
 }
 
 impl Open {
     fn find(&mut self, number: u64) -> Option<&mut OpenCopy> {
         self.copies.iter_mut().find(|copy| copy.replica.number == number)
+    }
+
+    /// The code, if the copies are fragments.
+    fn code(&self) -> Option<Code> {
+        self.copies.first()?.replica.fragment().map(|fragment| fragment.code)
+    }
+
+    /// The open leaf object of the one fragment that a read needs, if its volume answers.
+    fn way_to_fragment(&self, code: Code, offset: u64, len: usize) -> Option<Way> {
+        let piece = only_piece(code.chunks(), offset, len)?;
+        let index = piece.part;
+        let mut copies = self.copies.iter().filter(|copy| copy.replica.index() == Some(index));
+        let OpenCopy { replica, leaves } = copies.find(|copy| !copy.replica.take_avoidance())?;
+        let leaf = leaves[0].clone()?;
+        let (piece, volume) = (Piece { part: 0, ..piece }, replica.volume(0));
+        Some(Way::Leaf { leaf, piece, number: replica.number, volume })
     }
 
     /// The position of the copy to read; `None` if all were tried.
@@ -175,8 +193,24 @@ impl Replica {
         self.parts.len()
     }
 
+    /// The fragment that it is, if it is one.
+    pub(super) const fn fragment(&self) -> Option<&Fragment> {
+        self.layout.fragment()
+    }
+
+    /// The number of the fragment, if it is one.
+    pub(super) fn index(&self) -> Option<usize> {
+        self.fragment().map(|fragment| usize::from(fragment.index))
+    }
+
+    /// Its bytes and their checksum, if `object` are those of the object.
+    pub(super) fn checked(&self, object: Checked) -> Checked {
+        let len = self.layout.len(object.len);
+        Checked { len, checksum: self.fragment().map_or(object.checksum, |own| own.checksum) }
+    }
+
     /// Whether a read should avoid it: one of its volumes is away, or failed a moment ago. Counts down for each volume.
-    fn take_avoidance(&self) -> bool {
+    pub(super) fn take_avoidance(&self) -> bool {
         // No short cut: each volume counts this read.
         self.parts.iter().filter(|part| part.slot.take_avoidance()).count() > 0
     }
@@ -187,7 +221,7 @@ impl Replica {
     }
 
     /// The expected wait of a read; for a striped copy, the longest of its volumes.
-    fn expected_wait(&self) -> std::time::Duration {
+    pub(super) fn expected_wait(&self) -> std::time::Duration {
         self.parts.iter().map(|part| part.slot.expected_wait()).max().unwrap_or_default()
     }
 
@@ -207,14 +241,24 @@ impl Replica {
         labels.join(", ")
     }
 
-    /// The single piece of a range; `None` if the range is empty or has several pieces.
     fn only_piece(&self, offset: u64, len: usize) -> Option<Piece> {
-        let first = self.chunks.pieces(offset, len as u64).next()?;
-        (first.len == len as u64).then_some(first)
+        only_piece(self.chunks, offset, len)
     }
 
+    /// The length of a part of an object of `len` bytes.
     pub(super) fn part_len(&self, part: usize, len: u64) -> u64 {
-        self.chunks.part_len(len, part)
+        self.layout.part_len(len, part)
+    }
+
+    /// The offset in the object of the byte at `inner` of a part; in a fragment of parity, that in the fragment.
+    pub(super) fn object_offset(&self, part: usize, inner: u64) -> u64 {
+        match self.fragment() {
+            None => self.chunks.offset(part, inner),
+            Some(Fragment { index, code, .. }) if usize::from(*index) < code.data() => {
+                code.chunks().offset(usize::from(*index), inner)
+            }
+            Some(_) => inner,
+        }
     }
 }
 
@@ -496,6 +540,11 @@ impl Inode {
         self.lsn.load(Ordering::Acquire)
     }
 
+    /// The code, if it is kept as fragments.
+    pub(super) fn code(&self) -> Option<Code> {
+        self.open.lock().code()
+    }
+
     /// Every copy, in order.
     pub(super) fn replicas(&self) -> Vec<Arc<Replica>> {
         self.open.lock().copies.iter().map(|copy| Arc::clone(&copy.replica)).collect()
@@ -520,6 +569,12 @@ impl Inode {
     /// The volume for the byte at `offset` of the first copy, existing or not.
     pub(super) fn volume_at(&self, offset: u64) -> VolumeId {
         let open = self.open.lock();
+        if let Some(code) = open.code() {
+            let (index, _) = code.chunks().locate(offset);
+            let mut replicas = open.copies.iter().map(|copy| &copy.replica);
+            let holder = replicas.find(|replica| replica.index() == Some(index));
+            return holder.unwrap_or(&open.copies[0].replica).volume(0);
+        }
         let replica = &open.copies[0].replica;
         let part = replica.chunks.pieces(offset, 1).next().map_or(0, |piece| piece.part);
         replica.volume(part)
@@ -528,6 +583,10 @@ impl Inode {
     /// The target of a read of `len` bytes, at least one.
     pub(super) fn way(&self, offset: u64, len: usize) -> Way {
         let mut open = self.open.lock();
+        if let Some(code) = open.code() {
+            let way = open.way_to_fragment(code, offset, len);
+            return way.unwrap_or(Way::Fragments(code));
+        }
         let at = open.choose(&[]).unwrap_or(0);
         let OpenCopy { replica, leaves } = &open.copies[at];
         let piece = replica.only_piece(offset, len);
@@ -645,10 +704,12 @@ impl Inode {
         }
     }
 
-    /// Removes a copy, unless it is the last.
+    /// Removes a copy, unless the others do not hold the object.
     pub(super) fn detach(&self, number: u64) -> Option<Arc<Replica>> {
         let mut open = self.open.lock();
-        if open.copies.len() == 1 {
+        let needs = open.code().map_or(1, Code::data);
+        let others = open.copies.iter().filter(|copy| copy.replica.number != number);
+        if held(others.map(|copy| copy.replica.fragment().map(|own| own.index))) < needs {
             return None;
         }
         let at = open.copies.iter().position(|copy| copy.replica.number == number)?;
@@ -665,6 +726,12 @@ impl OpenCopy {
         let leaves = (0..replica.parts()).map(|_| None).collect();
         Self { replica, leaves }
     }
+}
+
+/// The single piece of a range; `None` if the range is empty or has several pieces.
+fn only_piece(chunks: Chunks, offset: u64, len: usize) -> Option<Piece> {
+    let first = chunks.pieces(offset, len as u64).next()?;
+    (first.len == len as u64).then_some(first)
 }
 
 /// Adds the names of the object and the volume to an error of one part.

@@ -30,7 +30,9 @@ mod check;
 mod copies;
 mod create;
 mod damage;
+mod encode;
 mod follow;
+mod fragments;
 mod handle;
 mod hashing;
 mod heat;
@@ -55,7 +57,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use policy::placement::{Placement, VolumeId};
+use policy::placement::{Code, Placement, VolumeId};
 use policy::purpose::Tenant;
 use volume::{
     Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
@@ -69,6 +71,7 @@ pub(crate) use self::copies::How;
 pub use self::copies::{Copied, ObjectStat};
 pub use self::damage::Damage;
 use self::damage::Damages;
+use self::fragments::Coding;
 pub use self::handle::Handle;
 use self::leaves::Leaves;
 pub use self::name_lease::NameLease;
@@ -84,7 +87,9 @@ pub use self::tenants::Kept;
 use self::tenants::Tenants;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
+use crate::journal::quorum;
 use crate::manifest::State;
+use crate::manifest::headers::Headers;
 use crate::manifest::journal::Journal;
 pub use crate::manifest::recovery::LeftOut;
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
@@ -100,6 +105,7 @@ pub struct Opening {
     placement: Box<dyn Placement>,
     meta: Vec<String>,
     copies: usize,
+    code: Option<Code>,
     create: Option<PoolId>,
     trust: Trust,
 }
@@ -125,6 +131,8 @@ struct Parts {
     journal: Arc<Journal>,
     /// Names and objects, in the manifest and in memory.
     catalog: Catalog,
+    /// The erasure code, for objects that never change again.
+    coding: Coding,
     /// Leaf objects on the volumes.
     leaves: Leaves,
     /// The choice of volumes, from tables, heat and load.
@@ -147,6 +155,7 @@ impl Opening {
             placement: Box::new(placement),
             meta: Vec::new(),
             copies: 1,
+            code: None,
             create: None,
             trust: Trust::default(),
         }
@@ -173,6 +182,20 @@ impl Opening {
     #[must_use]
     pub fn copies(mut self, copies: usize) -> Self {
         self.copies = copies.max(1);
+        self
+    }
+
+    /// Cuts objects into fragments by an erasure code, each on another volume, if they never change again and are longer
+    /// than a strip. All other objects, logs among them, get one copy more than the code has parity fragments: so the
+    /// pool survives the loss of as many volumes as it has parity fragments. It overrides [`Opening::copies`].
+    ///
+    /// If fewer volumes take a fragment, an object is created with fewer, but with as many as hold it; a
+    /// [`Mover`](crate::mover::Mover) or [`Spread::repair`] adds the rest later. A pool may be opened with another code,
+    /// or with none: objects keep theirs.
+    #[must_use]
+    pub fn code(mut self, code: Code) -> Self {
+        self.copies = code.parity() + 1;
+        self.code = Some(code);
         self
     }
 
@@ -218,7 +241,7 @@ impl Spread {
     /// `Invalid`: a volume does not belong here; `Unavailable`: volumes are away; `Corrupt`: a header
     /// or the manifest is damaged. The message names the volume and the remedy.
     pub async fn open(members: Vec<Member>, opening: Opening) -> Result<Self> {
-        let Opening { placement, meta, copies, create, trust } = opening;
+        let Opening { placement, meta, copies, code, create, trust } = opening;
         let recovered = match recovery::survey(&members, trust).await? {
             Survey::Pool(recovered) => *recovered,
             Survey::Blank { generation } => match create {
@@ -241,11 +264,14 @@ impl Spread {
         let members = Arc::new(members);
         let meta = by_label(&members, &meta)?;
         let (there, first) = (Arc::clone(&members), meta.clone());
-        let journal = Journal::start(pool, there, first, state, generation, alone, home).await?;
+        let kept = quorum::copies_for(copies - 1);
+        let headers = Headers::new(pool, Arc::clone(&there), first, kept, alone, home);
+        let journal = Journal::start(pool, there, headers, state, generation).await?;
         let journal = Arc::new(journal);
         let placing = Arc::new(journal.look(|state| Placing::new(placement, meta, state)));
         let parts = Parts {
             catalog: Catalog::new(members.clone(), journal.clone(), placing.clone()),
+            coding: Coding::new(code),
             leaves: Leaves::new(members.clone(), orphans, foreign),
             placing,
             replication: Replication::new(copies),
@@ -281,8 +307,9 @@ impl Spread {
                 let Recovered { pool, members, state, generation, .. } =
                     format(id, members.to_vec(), generation).await?;
                 let members = Arc::new(members);
-                let home = Vec::new();
-                Journal::start(pool, members, Vec::new(), state, generation, None, home).await?;
+                let (there, kept) = (Arc::clone(&members), quorum::copies_for(0));
+                let headers = Headers::new(pool, there, Vec::new(), kept, None, None);
+                Journal::start(pool, members, headers, state, generation).await?;
                 Ok(())
             }
         }
@@ -365,7 +392,7 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
         state: State::new(),
         generation,
         alone: None,
-        home: Vec::new(),
+        home: None,
         orphans: Vec::new(),
         foreign: Vec::new(),
         listings: Vec::new(),

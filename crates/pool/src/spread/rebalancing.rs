@@ -59,11 +59,12 @@ impl Spread {
         let pool = &self.0;
         let inode = pool.catalog.inode_by_id(id).ok()?;
         let replicas = inode.replicas();
-        if replicas.len() >= pool.placing.initial_copies(id) || pool.placing.is_table_leaving(id) {
+        let is_enough = replicas.len() >= pool.placing.initial_copies(id);
+        if is_enough || inode.code().is_some() || pool.placing.is_table_leaving(id) {
             return None;
         }
         let from = replicas.first()?.volume(0);
-        let Place { flight, .. } = self.choose_copy(&inode).await.ok()?;
+        let Place { flight, .. } = self.choose_copy(&inode, inode.len()).await.ok()?;
         let to = *flight.layout().volumes().first()?;
         if !self.has_room_to_spare(flight.layout(), inode.len()).await {
             return None;

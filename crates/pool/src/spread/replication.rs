@@ -1,5 +1,5 @@
-//! The replication target of a pool: a number of copies of every object, on different volumes. Tracks
-//! shortfalls, repairs them, and notifies the mover.
+//! The replication target of a pool: a number of copies of every object, on different volumes, or every fragment of the
+//! code that an object is cut by. Tracks shortfalls, repairs them, and notifies the mover.
 //!
 //! Objects are created with all their copies, and may have fewer later: a volume was full or away when
 //! they were created, fails or is lost, a write to one copy failed, or a copy is damaged. A
@@ -16,7 +16,7 @@ use super::Spread;
 use super::copies::How;
 use crate::leaf::ObjectId;
 use crate::manifest::state::Tally;
-use crate::manifest::{Placed, State, Stored};
+use crate::manifest::{Copies, Placed, State, Stored};
 
 /// Objects looked at under one lock of the manifest, which takes some 0.1 ms.
 const LOOK_AT_ONCE: usize = 1024;
@@ -99,13 +99,14 @@ impl Replication {
 /// The redundancy of a pool against its replication target.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Redundancy {
-    /// The replication target: the number of copies that every object should have.
+    /// The replication target: the number of copies that every object should have that is not cut into fragments.
     pub target: usize,
-    /// Objects with fewer copies on volumes that are present and not draining.
+    /// Objects with fewer copies, or fragments, on volumes that are present and not draining.
     pub short: u64,
     /// Their bytes.
     pub short_bytes: u64,
-    /// Objects without a readable copy: all are on volumes that are away, or lost.
+    /// Objects that no volume can give now: all copies are on volumes that are away, or lost, or so many fragments that
+    /// the rest are too few.
     pub unreadable: u64,
     /// Objects whose copies all failed at once, so that they may differ in bytes that were not acknowledged.
     /// They are aligned before the next write, or after the pool was opened.
@@ -123,13 +124,22 @@ pub struct Repaired {
     pub short: Vec<(Name, String)>,
 }
 
-/// An object with fewer copies than the replication target.
+/// An object with fewer copies than it should have.
 struct Short {
     id: ObjectId,
-    /// How many are missing.
-    lacks: usize,
-    /// Copies on volumes that are here, draining ones too.
-    readable: usize,
+    /// What to make.
+    lacks: Vec<Wanting>,
+    /// How many copies or fragments may still be lost, of those on volumes that are here, draining ones too.
+    spare: usize,
+}
+
+/// What an object lacks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Wanting {
+    /// A copy of it.
+    Copy,
+    /// A copy of this fragment.
+    Fragment(u8),
 }
 
 impl Spread {
@@ -152,13 +162,12 @@ impl Spread {
         pool.journal.look(|state| {
             let draining = state.draining();
             for (places, Tally { objects, bytes }) in state.tallies() {
-                let is_here = |copy: &&Vec<VolumeId>| copy.iter().all(|v| here.contains(v));
-                let counts = |copy: &&Vec<VolumeId>| !copy.iter().any(|v| draining.contains(v));
-                let readable = places.iter().filter(is_here);
-                if readable.clone().next().is_none() {
+                if places.held(|volume| here.contains(&volume)) < places.needs() {
                     found.unreadable += objects;
                 }
-                if readable.filter(counts).count() < found.target && found.target > 1 {
+                let wanted = places.wanted(found.target);
+                let usable = |volume| here.contains(&volume) && !draining.contains(&volume);
+                if wanted > 1 && places.held(usable) < wanted {
                     found.short += objects;
                     found.short_bytes += bytes;
                 }
@@ -227,11 +236,11 @@ impl Spread {
             }
             repaired.looked_at += looked.count;
             after = looked.last;
-            let Some(Short { id, lacks, readable }) = looked.short else { continue };
+            let Some(Short { id, lacks, spare }) = looked.short else { continue };
             let Ok(inode) = pool.catalog.inode_by_id(id) else { continue };
-            for made in 0..lacks {
-                let how = if readable + made < 2 { last } else { how };
-                match self.copy_anywhere(&inode, how).await {
+            for (made, what) in lacks.into_iter().enumerate() {
+                let how = if spare + made == 0 { last } else { how };
+                match self.copy_anywhere(&inode, what, how).await {
                     Ok(()) => repaired.made += 1,
                     Err(e) if e.kind() == ErrorKind::Gone => break,
                     Err(e) => {
@@ -258,7 +267,9 @@ impl Spread {
         self.0.journal.look(|state| {
             let others = state.objects().filter(|(_, object)| !object.is_plain());
             let surplus = others.filter_map(|(id, object)| {
-                let last = usable(object, &here, state).skip(self.0.replication.target).last()?;
+                let last = surplus(&object.copies, self.0.replication.target, |placed| {
+                    is_usable(placed, &here, state)
+                })?;
                 Some((id, *last.layout.volumes().first()?))
             });
             surplus.collect()
@@ -280,14 +291,15 @@ impl Spread {
                 looked.last = Some(id);
                 looked.count += 1;
                 if which(object) {
-                    let good = usable(object, &here, state).count();
-                    let lacks = self.0.replication.target.saturating_sub(good);
-                    if lacks > 0 {
-                        let is_here = |placed: &&Placed| {
+                    let copies = &object.copies;
+                    let usable = |placed: &Placed| is_usable(placed, &here, state);
+                    let lacks = lacks(copies, self.0.replication.target, usable);
+                    if !lacks.is_empty() {
+                        let is_here = |placed: &Placed| {
                             placed.layout.volumes().iter().all(|v| here.contains(v))
                         };
-                        let readable = object.copies.iter().filter(is_here).count();
-                        looked.short = Some(Short { id, lacks, readable });
+                        let spare = copies.held(is_here).saturating_sub(copies.needs());
+                        looked.short = Some(Short { id, lacks, spare });
                         break;
                     }
                 }
@@ -308,12 +320,31 @@ struct Looked {
     short: Option<Short>,
 }
 
-/// The copies of an object that count: all their volumes are `here`, and none is draining.
-fn usable<'a>(
-    object: &'a Stored,
-    here: &BTreeSet<VolumeId>,
-    state: &State,
-) -> impl Iterator<Item = &'a Placed> {
+/// Whether a copy counts: all its volumes are `here`, and none is draining.
+fn is_usable(placed: &Placed, here: &BTreeSet<VolumeId>, state: &State) -> bool {
     let counts = |volume: &VolumeId| here.contains(volume) && !state.draining().contains(volume);
-    object.copies.iter().filter(move |placed| placed.layout.volumes().iter().all(counts))
+    placed.layout.volumes().iter().all(counts)
+}
+
+/// What an object lacks: copies up to `target` of those that are `usable`, or fragments without a usable copy.
+fn lacks(copies: &Copies, target: usize, usable: impl Fn(&Placed) -> bool) -> Vec<Wanting> {
+    let Some(code) = copies.code() else {
+        return vec![Wanting::Copy; target.saturating_sub(copies.held(usable))];
+    };
+    let there: BTreeSet<_> =
+        copies.iter().filter(|placed| usable(placed)).filter_map(Placed::index).collect();
+    let all = (0..code.fragments() as u8).filter(|index| !there.contains(index));
+    all.map(Wanting::Fragment).collect()
+}
+
+/// A usable copy beyond `target`, or a second usable copy of a fragment.
+fn surplus(copies: &Copies, target: usize, usable: impl Fn(&Placed) -> bool) -> Option<&Placed> {
+    let mut usable = copies.iter().filter(|placed| usable(placed));
+    match copies.code() {
+        None => usable.skip(target).last(),
+        Some(_) => {
+            let mut seen = BTreeSet::new();
+            usable.find(|placed| !seen.insert(placed.index()))
+        }
+    }
 }

@@ -7,7 +7,7 @@ use policy::purpose::{Io, Origin, Step};
 use volume::{Name, Result};
 
 use super::Spread;
-use super::check::{Finding, Found, NOT_WRITTEN, Problem, Report, problem, read_through};
+use super::check::{Finding, Found, NOT_WRITTEN, Problem, Report, problem, read_through, suffice};
 use super::handle::Handle;
 use crate::leaf::{Kind, ObjectId};
 use crate::manifest::{Checked, Stored};
@@ -48,7 +48,8 @@ pub struct ToScrub {
     id: ObjectId,
     name: Name,
     len: u64,
-    copies: u64,
+    /// Those of all its copies together.
+    stored: u64,
 }
 
 impl ScrubPass {
@@ -64,14 +65,14 @@ impl ToScrub {
     fn of(id: ObjectId, object: &Stored) -> Option<Self> {
         let is_scrubbed = sealed(object).is_some() || object.kind == Kind::Log;
         let (len, name) = (object.committed?.len, object.name()?.clone());
-        let copies = object.copies.count() as u64;
-        is_scrubbed.then_some(Self { id, name, len, copies })
+        let stored = object.copies.stored_len(len);
+        is_scrubbed.then_some(Self { id, name, len, stored })
     }
 
     /// The bytes of all its copies together.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        self.len * self.copies
+        self.stored
     }
 
     /// One of its names in the pool.
@@ -133,7 +134,8 @@ impl Spread {
             Some(checked) => self.scrub_sealed(&handle, checked).await,
             None => self.scrub_log(&handle).await,
         };
-        let elsewhere = found.iter().any(|found| found.problem.is_none());
+        let good = found.iter().filter(|found| found.problem.is_none());
+        let elsewhere = suffice(good.map(|found| &found.replica));
         let finding = |Found { replica, problem }: Found| {
             Some(Finding {
                 volume: replica.labels(),
@@ -168,6 +170,7 @@ impl Spread {
     pub(super) async fn scrub_sealed(&self, object: &Handle, checked: Checked) -> Vec<Found> {
         let mut findings = Vec::new();
         for replica in object.inode().replicas() {
+            let checked = replica.checked(checked);
             let problem = match read_through(object, &replica, [checked.len; 2], IO).await {
                 Ok([_, all]) if all == checked.checksum => {
                     self.0.damages.set_verified(object.inode().id, replica.number, checked);

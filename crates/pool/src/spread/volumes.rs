@@ -31,9 +31,10 @@ use volume::{Error, ErrorKind, Io, Listed, Name, Result, Volume};
 
 use super::Spread;
 use super::copies::How;
+use super::replication::Wanting;
 use crate::header::{self, Found, Header};
 use crate::leaf::{Leaf, ObjectId};
-use crate::manifest::{Record, Stored};
+use crate::manifest::{Placed, Record, Stored};
 use crate::members::{Member, MemberSlot};
 
 /// A volume of a pool.
@@ -126,7 +127,7 @@ impl Spread {
                     for (part, &volume) in layout.volumes().iter().enumerate() {
                         let held = held.entry(volume).or_default();
                         held.objects += 1;
-                        held.bytes += layout.chunks().part_len(object.len(), part);
+                        held.bytes += layout.part_len(object.len(), part);
                     }
                 }
             }
@@ -256,12 +257,13 @@ impl Spread {
         Ok(())
     }
 
-    /// The objects, by name, that would be lost with a volume: every copy of them has a part on it.
+    /// The objects, by name, that would be lost with a volume: every copy of them has a part on it, or too few fragments
+    /// are on others.
     #[must_use]
     pub fn only_on(&self, volume: VolumeId) -> Vec<Name> {
         self.0.journal.look(|state| {
-            let on = |object: &Stored| object.copies.iter().all(|placed| placed.is_on(volume));
-            let only = state.objects().filter(|(_, object)| on(object));
+            let stays = |object: &Stored| object.copies.suffice(|placed| !placed.is_on(volume));
+            let only = state.objects().filter(|(_, object)| !stays(object));
             only.filter_map(|(_, object)| object.name().cloned()).collect()
         })
     }
@@ -316,17 +318,27 @@ impl Spread {
     async fn move_off(&self, id: ObjectId, volume: VolumeId, io: Io) -> Result<()> {
         let pool = &self.0;
         let inode = pool.catalog.inode_by_id(id)?;
-        let others = inode.replicas().into_iter().filter(|replica| !replica.is_on(volume));
-        let others: Vec<_> = others.collect();
+        let copies = inode.copies();
         let draining = pool.journal.draining();
-        let stays = others.iter().filter(|replica| {
-            replica.is_here() && replica.layout.volumes().iter().all(|v| !draining.contains(v))
-        });
-        if stays.count() < pool.replication.target {
-            let made = self.copy_anywhere(&inode, &How::from(io)).await;
-            // One copy elsewhere is enough to leave; `repair` makes more.
+        let is_here = |placed: &Placed| {
+            !placed.is_on(volume) && inode.replica(placed.number).is_some_and(|r| r.is_here())
+        };
+        let stays = |placed: &Placed| {
+            is_here(placed) && placed.layout.volumes().iter().all(|v| !draining.contains(v))
+        };
+        let leaves = copies.iter().find(|placed| placed.is_on(volume)).and_then(Placed::index);
+        let lacking = match leaves {
+            None => (copies.held(stays) < pool.replication.target).then_some(Wanting::Copy),
+            Some(index) => {
+                let is_same = |placed: &Placed| placed.index() == Some(index) && stays(placed);
+                (copies.held(is_same) == 0).then_some(Wanting::Fragment(index))
+            }
+        };
+        if let Some(what) = lacking {
+            let made = self.copy_anywhere(&inode, what, &How::from(io)).await;
+            // What holds the object elsewhere is enough to leave; `repair` makes more.
             if let Err(e) = made
-                && others.iter().all(|replica| !replica.is_here())
+                && !copies.suffice(is_here)
             {
                 return Err(e);
             }

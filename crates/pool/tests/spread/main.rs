@@ -3,6 +3,7 @@
 
 mod again;
 mod belonging;
+mod coded;
 mod compacting;
 mod conforming;
 mod copying;

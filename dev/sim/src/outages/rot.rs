@@ -100,7 +100,7 @@ impl Rot {
             Layout::Whole { volume } => machine
                 .place(volume, &leaf(object, placed))
                 .is_some_and(|(device, _)| !machine.away.contains(&(device as u32))),
-            Layout::Striped { .. } => false,
+            Layout::Striped { .. } | Layout::Fragment(_) => false,
         };
         if object.copies.len() < 2 || !object.copies.iter().all(is_here) {
             return false;

@@ -1,13 +1,15 @@
 //! The parts of records, and their bytes.
 
-use policy::placement::{Layout, VolumeId};
+use policy::placement::{Code, Fragment, Layout, VolumeId};
 use volume::Name;
 
-use super::{Committed, Copies, DecodeError, Placed};
+use super::{Committed, DecodeError};
 use crate::leaf::Kind;
+use crate::manifest::copies::{Copies, Placed};
 
 const WHOLE: u8 = 0;
 const STRIPED: u8 = 1;
+const FRAGMENT: u8 = 2;
 
 pub(super) fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_le_bytes());
@@ -40,6 +42,13 @@ pub(super) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
             put_u64(out, *chunk);
             put_u16(out, volumes.len() as u16);
             volumes.iter().for_each(|volume| put_u16(out, volume.0));
+        }
+        Layout::Fragment(Fragment { volume, index, code, checksum }) => {
+            out.push(FRAGMENT);
+            put_u16(out, volume.0);
+            out.extend_from_slice(&[*index, code.data() as u8, code.parity() as u8]);
+            out.extend_from_slice(&(code.strip() as u32).to_le_bytes());
+            put_u64(out, *checksum);
         }
     }
 }
@@ -128,7 +137,12 @@ impl<'a> Reader<'a> {
         let count = self.u16()?;
         let placed = (0..count).map(|_| self.placed()).collect::<Result<Vec<_>, _>>()?;
         let none = DecodeError::OutOfRange { what: "a number of copies", value: 0 };
-        Copies::of(placed).ok_or(none)
+        let copies = Copies::of(placed).ok_or(none)?;
+        let code = copies.code();
+        if copies.iter().any(|placed| placed.code() != code) {
+            return Err(DecodeError::Code("several kinds, or beside whole copies".into()));
+        }
+        Ok(copies)
     }
 
     pub(super) fn layout(&mut self) -> Result<Layout, DecodeError> {
@@ -147,6 +161,17 @@ impl<'a> Reader<'a> {
                 let volumes = (0..count).map(|_| Ok(VolumeId(self.u16()?)));
                 let volumes = volumes.collect::<Result<_, DecodeError>>()?;
                 Ok(Layout::Striped { chunk, volumes })
+            }
+            FRAGMENT => {
+                let (volume, [index, data, parity]) = (VolumeId(self.u16()?), self.take()?);
+                let strip = u32::from_le_bytes(self.take()?).into();
+                let code = Code::new(data.into(), parity.into(), strip)
+                    .map_err(|e| DecodeError::Code(e.to_string()))?;
+                if usize::from(index) >= code.fragments() {
+                    let value = index.into();
+                    return Err(DecodeError::OutOfRange { what: "a fragment", value });
+                }
+                Ok(Layout::Fragment(Fragment { volume, index, code, checksum: self.u64()? }))
             }
             value => Err(DecodeError::OutOfRange { what: "a layout", value: value.into() }),
         }

@@ -254,15 +254,23 @@ impl Catalog {
             let what = format!("{}: its copy {number} is dropped already", inode.name);
             Error::new(ErrorKind::NotFound, what)
         })?;
-        if copies.count() == 1 {
+        let others = |placed: &Placed| placed.number != number;
+        if !copies.suffice(others) {
             let labels = found.layout.volumes().iter().map(|&volume| self.members.label(volume));
             let labels = labels.collect::<Vec<_>>().join(", ");
-            let what = format!("{}: its only copy is on volume {labels}", inode.name);
+            let what = match copies.code() {
+                None => format!("{}: its only copy is on volume {labels}", inode.name),
+                Some(code) => format!(
+                    "{}: without its fragment on volume {labels} it has fewer than {} of {code}",
+                    inode.name,
+                    code.data()
+                ),
+            };
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let is_there = |number| inode.replica(number).is_some_and(|replica| replica.is_here());
-        let mut others = copies.iter().filter(|placed| placed.number != found.number);
-        if is_there(found.number) && !others.any(|placed| is_there(placed.number)) {
+        let stays = |placed: &Placed| others(placed) && is_there(placed.number);
+        if is_there(found.number) && !copies.suffice(stays) {
             let what = format!("{}: its other copies are away", inode.name);
             return Err(Error::new(ErrorKind::Unavailable, what));
         }

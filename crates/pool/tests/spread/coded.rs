@@ -1,0 +1,551 @@
+//! Objects cut into fragments by an erasure code: any two of six volumes may be lost, damaged or slow to come back, and
+//! every byte is there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select;
+use policy::migrate::{Policy, Terms};
+use policy::placement::{Code, Layout, RoundRobin, VolumeId};
+use policy::units::KIB;
+use pool::Member;
+use pool::mover::Mover;
+use pool::spread::{Opening, Problem, Spread};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::conformance::{self, Blocking};
+use volume::layer::crash::{Crash, Power};
+use volume::layer::fault::{Effect, Rule};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{Clock, ErrorKind, Intent, IoBufMut, Result, Volume};
+
+use crate::crashes::{run, scenarios, start};
+use crate::faults::Rig;
+use crate::model::{Model, Op, view};
+use crate::rig::{IO, POOL, copies, get, mems, name, put};
+
+/// Four of data, two of parity, strips of a page.
+pub(crate) fn code() -> Code {
+    Code::new(4, 2, 4 * KIB).unwrap()
+}
+
+fn coded() -> Opening {
+    Opening::new(RoundRobin::default()).create_if_missing(POOL).code(code()).allow_away()
+}
+
+fn without<V: Volume + Clone + 'static>(volumes: &[V], lost: &[usize]) -> Vec<Member> {
+    let volumes = volumes.iter().enumerate().filter(|(i, _)| !lost.contains(i));
+    volumes.map(|(i, volume)| Member::new(format!("s{i}"), volume.clone())).collect()
+}
+
+async fn open<V: Volume + Clone + 'static>(volumes: &[V]) -> Result<Spread> {
+    Spread::open(without(volumes, &[]), coded()).await
+}
+
+/// Bytes that are nowhere alike.
+fn random(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Xoshiro256PlusPlus::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}
+
+/// Every pair of `count` volumes.
+fn pairs(count: usize) -> impl Iterator<Item = [usize; 2]> {
+    (0..count).flat_map(move |one| (one + 1..count).map(move |other| [one, other]))
+}
+
+/// The number and the volume of each fragment, in the order of numbers.
+fn fragments(pool: &Spread, text: &str) -> Vec<(u8, VolumeId)> {
+    let object = pool.objects().into_iter().find(|object| object.name.as_str() == text).unwrap();
+    let fragment = |layout: &Layout| layout.fragment().map(|own| (own.index, own.volume));
+    let mut all: Vec<_> =
+        object.copies.iter().filter_map(|placed| fragment(&placed.layout)).collect();
+    all.sort();
+    all
+}
+
+fn assert_complete(pool: &Spread, text: &str) {
+    let fragments = fragments(pool, text);
+    let indexes: Vec<_> = fragments.iter().map(|(index, _)| *index).collect();
+    assert_eq!(indexes, [0, 1, 2, 3, 4, 5], "{text}");
+    let volumes: BTreeSet<_> = fragments.iter().map(|(_, volume)| *volume).collect();
+    assert_eq!(volumes.len(), 6, "{text}: two fragments share a volume");
+}
+
+const LENS: [usize; 8] = [4097, 8192, 12_289, 16_384, 16_385, 20_000, 65_536, 100_001];
+
+async fn fill(pool: &Spread) {
+    for len in LENS {
+        put(pool, &format!("t{len}"), &random(len, len as u64)).await.unwrap();
+    }
+    put(pool, "short", &random(4096, 1)).await.unwrap();
+    let log = pool.create(&name("x.log"), &Intent::LOG).await.unwrap();
+    log.write_at(0, random(9000, 2)[..].into(), IO).await.unwrap();
+    log.sync(IO).await.unwrap();
+}
+
+async fn assert_filled(pool: &Spread, context: &str) {
+    for len in LENS {
+        let read = get(pool, &format!("t{len}")).await;
+        let read = read.unwrap_or_else(|e| panic!("{context}: {len}: {e}"));
+        assert!(read == random(len, len as u64), "{context}: other bytes of {len}");
+    }
+    assert_eq!(get(pool, "short").await.unwrap(), random(4096, 1), "{context}");
+    assert_eq!(get(pool, "x.log").await.unwrap(), random(9000, 2), "{context}");
+}
+
+#[test]
+fn an_object_lies_on_six_volumes_and_takes_half_more_than_its_bytes() {
+    let volumes = mems(6);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        fill(&pool).await;
+        let before: u64 = pool.held().values().map(|held| held.bytes).sum();
+        put(&pool, "t", &random(160 * 4096, 7)).await.unwrap();
+        let held: u64 = pool.held().values().map(|held| held.bytes).sum();
+        assert_eq!(held - before, 240 * 4096);
+        for len in LENS {
+            assert_complete(&pool, &format!("t{len}"));
+        }
+        // As many copies of what is short or grows as volumes may be lost, and one more.
+        for text in ["short", "x.log"] {
+            let object = pool.objects().into_iter().find(|o| o.name.as_str() == text).unwrap();
+            assert_eq!(object.copies.len(), 3);
+        }
+        assert_filled(&pool, "at first").await;
+        assert_eq!((pool.decoded(), pool.redundancy(&BTreeSet::new()).short), (0, 0));
+        assert_eq!(pool.check().await.unwrap().findings, []);
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+        drop(pool);
+        let pool = open(&volumes).await.unwrap();
+        assert_filled(&pool, "opened again").await;
+        // Parity is not always on the same volumes.
+        let parity: BTreeSet<_> = LENS
+            .iter()
+            .flat_map(|len| fragments(&pool, &format!("t{len}")))
+            .filter_map(|(index, volume)| (index >= 4).then_some(volume))
+            .collect();
+        assert!(parity.len() > 3, "{parity:?}");
+    });
+}
+
+#[test]
+fn any_range_is_read_whichever_two_volumes_are_away() {
+    let volumes = mems(6);
+    block_on(async { fill(&open(&volumes).await.unwrap()).await });
+    for lost in pairs(6) {
+        let context = format!("without {lost:?}");
+        let volumes = copies(&volumes);
+        let object = block_on(async {
+            let pool = Spread::open(without(&volumes, &lost), coded()).await;
+            let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_filled(&pool, &context).await;
+            assert!(pool.decoded() > 0, "{context}");
+            let redundancy = pool.redundancy(&BTreeSet::new());
+            assert!(redundancy.short >= LENS.len() as u64 && redundancy.unreadable == 0);
+            pool.open(&name("t100001")).await.unwrap()
+        });
+        let bytes = random(100_001, 100_001);
+        for offset in (0..100_001).step_by(1777) {
+            for len in [1, 100, 4096, 9000, 40_000] {
+                let end = (offset + len).min(bytes.len());
+                let read = block_on(object.read_at(offset as u64, IoBufMut::zeroed(len), IO));
+                assert!(read.unwrap()[..] == bytes[offset..end], "{context}: {offset} {len}");
+                let mut into = vec![0; len];
+                let read = object.blocking_read_at(offset as u64, &mut into, IO).unwrap();
+                assert!(into[..read] == bytes[offset..end], "{context}: {offset} {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_three_volumes_away_a_read_says_so_and_gives_no_other_bytes() {
+    let volumes = mems(9);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        // The manifest is on the first five.
+        for i in 0..20 {
+            put(&pool, &format!("t{i}"), &random(50_000, i)).await.unwrap();
+        }
+        let lost = [6, 7, 8];
+        drop(pool);
+        let pool = Spread::open(without(&volumes, &lost), coded()).await.unwrap();
+        let mut unreadable = 0;
+        for i in 0..20 {
+            let text = format!("t{i}");
+            let on = fragments(&pool, &text);
+            let away =
+                on.iter().filter(|(_, volume)| lost.contains(&usize::from(volume.0))).count();
+            match get(&pool, &text).await {
+                Ok(read) => assert!(away < 3 && read == random(50_000, i), "{text}, {away} away"),
+                Err(e) => {
+                    assert_eq!((away, e.kind()), (3, ErrorKind::Unavailable), "{text}: {e}");
+                    unreadable += 1;
+                }
+            }
+        }
+        assert!(unreadable > 0);
+        assert_eq!(pool.redundancy(&BTreeSet::new()).unreadable, unreadable);
+    });
+}
+
+#[test]
+fn a_damaged_fragment_is_found_by_its_checksum_and_made_again_as_it_was() {
+    let volumes = mems(7);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        fill(&pool).await;
+        let images: Vec<_> = volumes.iter().map(Mem::image).collect();
+        for (at, volume) in volumes.iter().enumerate() {
+            for (text, bytes) in &images[at] {
+                if !text.as_str().ends_with(".dat") || bytes.is_empty() {
+                    continue;
+                }
+                volume.damage(text, bytes.len() as u64 / 2, |byte| *byte ^= 4);
+                let report = pool.scrub(|_| ()).await.unwrap();
+                let [finding] = &report.findings[..] else { panic!("{text}: {report:?}") };
+                assert_eq!((&finding.problem, finding.elsewhere), (&Problem::Damaged, true));
+                assert_eq!(pool.mend(&report).await.unwrap(), 1, "{text}");
+                let repaired = pool.repair(IO, |_| ()).await.unwrap();
+                assert_eq!((repaired.made, repaired.short.len()), (1, 0), "{text}: {repaired:?}");
+                assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+            }
+        }
+        for len in LENS {
+            assert_complete(&pool, &format!("t{len}"));
+        }
+        assert_filled(&pool, "repaired").await;
+    });
+}
+
+/// A store's checksum finds what a read gave damaged: the fragment at fault is replaced, whichever two of six have rotted.
+#[test]
+fn two_rotten_fragments_are_found_by_the_store_that_reads_them() {
+    for rotten in pairs(6) {
+        let volumes = mems(7);
+        block_on(async {
+            let pool = open(&volumes).await.unwrap();
+            let bytes = random(60_000, 3);
+            put(&pool, "t", &bytes).await.unwrap();
+            let on = fragments(&pool, "t");
+            for index in rotten {
+                let volume = &volumes[usize::from(on[index].1.0)];
+                let image = volume.image();
+                let text = image.keys().find(|text| text.as_str().ends_with(".dat")).unwrap();
+                volume.damage(text, 100, |byte| *byte = !*byte);
+            }
+            let object = pool.open(&name("t")).await.unwrap();
+            let wanted = bytes.clone();
+            let check: volume::Check = Arc::new(move |read: &[u8]| read == &wanted[..]);
+            let read = object.read_again(0, IoBufMut::zeroed(60_000), IO, check).await;
+            assert!(read.unwrap()[..] == bytes[..], "{rotten:?}");
+            assert_eq!(pool.damage().found, 2, "{rotten:?}");
+            let repaired = pool.repair(IO, |_| ()).await.unwrap();
+            // The one spare volume takes one; the volumes of the two dropped take the other.
+            assert_eq!((repaired.made, repaired.short.len()), (2, 0), "{rotten:?}: {repaired:?}");
+            assert_complete(&pool, "t");
+            assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+        });
+    }
+}
+
+/// What is computed from rotten bytes never becomes a fragment.
+#[test]
+fn a_repair_from_rotten_fragments_takes_others() {
+    let volumes = mems(8);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        let bytes = random(60_000, 3);
+        put(&pool, "t", &bytes).await.unwrap();
+        let on = fragments(&pool, "t");
+        let of = |index: usize| usize::from(on[index].1.0);
+        let lost = of(1);
+        drop(pool);
+        let pool = Spread::open(without(&volumes, &[lost]), coded()).await.unwrap();
+        let rotten = &volumes[of(3)];
+        let text = rotten.image().into_keys().find(|t| t.as_str().ends_with(".dat")).unwrap();
+        rotten.damage(&text, 5000, |byte| *byte = !*byte);
+        let repaired = pool.repair(IO, |_| ()).await.unwrap();
+        assert_eq!(repaired.made, 1, "{repaired:?}");
+        assert_eq!(pool.damage().found, 1);
+        let report = pool.scrub(|_| ()).await.unwrap();
+        let damaged = report.findings.iter().filter(|found| found.problem == Problem::Damaged);
+        assert_eq!(damaged.count(), 1, "{report:?}");
+        pool.mend(&report).await.unwrap();
+        assert!(get(&pool, "t").await.unwrap() == bytes);
+    });
+}
+
+#[test]
+fn a_volume_is_emptied_and_leaves_and_a_lost_one_is_replaced() {
+    let volumes = mems(8);
+    block_on(async {
+        let pool = Spread::open(without(&volumes, &[7]), coded()).await.unwrap();
+        fill(&pool).await;
+        let first = VolumeId(2);
+        let left = pool.drain(first, IO, |_| ()).await.unwrap();
+        assert_eq!(left.objects, []);
+        pool.remove_volume(first).await.unwrap();
+        for len in LENS {
+            assert_complete(&pool, &format!("t{len}"));
+        }
+        assert_filled(&pool, "one left").await;
+        // No place is left, until a volume joins.
+        drop(pool);
+        let pool = Spread::open(without(&volumes, &[2, 5, 7]), coded()).await.unwrap();
+        let gone = VolumeId(5);
+        assert_eq!(pool.only_on(gone), []);
+        assert_eq!(pool.remove_lost(gone, false).await.unwrap(), []);
+        assert!(!pool.repair(IO, |_| ()).await.unwrap().short.is_empty());
+        assert_filled(&pool, "one lost").await;
+        pool.add_volume(Member::new("s7", volumes[7].clone())).await.unwrap();
+        let repaired = pool.repair(IO, |_| ()).await.unwrap();
+        assert_eq!(repaired.short, []);
+        for len in LENS {
+            assert_complete(&pool, &format!("t{len}"));
+        }
+        assert_eq!(pool.check().await.unwrap().findings, []);
+        assert_eq!(pool.redundancy(&BTreeSet::new()).short, 0);
+    });
+}
+
+/// Three volumes lost for good: what is named lost is what cannot be read, and nothing else is.
+#[test]
+fn objects_with_too_few_fragments_are_named_before_their_volumes_are_given_up() {
+    let volumes = mems(9);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        for i in 0..12 {
+            put(&pool, &format!("t{i:02}"), &random(50_000, i)).await.unwrap();
+        }
+        drop(pool);
+        let pool = Spread::open(without(&volumes, &[6, 7, 8]), coded()).await.unwrap();
+        for volume in [6, 7] {
+            assert_eq!(pool.remove_lost(VolumeId(volume), false).await.unwrap(), []);
+        }
+        let only = pool.only_on(VolumeId(8));
+        assert!(!only.is_empty());
+        let refused = pool.remove_lost(VolumeId(8), false).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert_eq!(pool.remove_lost(VolumeId(8), true).await.unwrap(), only);
+        for i in 0..12 {
+            let text = format!("t{i:02}");
+            let is_lost = only.iter().any(|lost| lost.as_str() == text);
+            assert_eq!(get(&pool, &text).await.is_err(), is_lost, "{text}");
+        }
+        pool.close().await.unwrap();
+    });
+}
+
+/// A volume fails in the middle of a write: the object has fewer fragments, and gets the rest later.
+#[test]
+fn an_object_is_made_with_fewer_fragments_while_volumes_fail_and_completed_later() {
+    for dead in pairs(6) {
+        for call in 0..6 {
+            let rig = Rig::new(mems(6));
+            block_on(async {
+                let pool = open(&rig.faults).await.unwrap();
+                let rules: Vec<_> = dead
+                    .iter()
+                    .map(|dead| {
+                        let rule =
+                            Rule::new(Effect::Fail(ErrorKind::Io)).volume(&format!("s{dead}"));
+                        rig.plan.inject(rule.named("*.dat").calls(call..u64::MAX))
+                    })
+                    .collect();
+                let context = format!("{dead:?} from call {call}");
+                for i in 0..3 {
+                    let written = put(&pool, &format!("t{i}"), &random(50_000, i)).await;
+                    written.unwrap_or_else(|e| panic!("{context}: {e}"));
+                    assert!(get(&pool, &format!("t{i}")).await.unwrap() == random(50_000, i));
+                }
+                rules.into_iter().for_each(|rule| rig.plan.lift(rule));
+                rig.faults.iter().for_each(|volume| volume.probe());
+                let repaired = pool.repair(IO, |_| ()).await.unwrap();
+                assert_eq!(repaired.short, [], "{context}");
+                for i in 0..3 {
+                    assert_complete(&pool, &format!("t{i}"));
+                }
+                assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, [], "{context}");
+            });
+        }
+    }
+}
+
+#[test]
+fn with_fewer_volumes_than_hold_an_object_nothing_is_written() {
+    let volumes = mems(3);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        let refused = put(&pool, "t", &random(50_000, 1)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
+        assert!(refused.to_string().contains("only 3 volumes take a fragment"), "{refused}");
+        assert_eq!(pool.objects(), []);
+        assert_eq!(pool.check().await.unwrap().findings, []);
+    });
+}
+
+/// The power goes off at any step, and two volumes are lost with it: acknowledged bytes are on the others.
+#[test]
+fn a_cut_at_any_step_and_the_loss_of_any_two_volumes_lose_nothing() {
+    let volumes = mems(6);
+    block_on(async { drop(open(&volumes).await.unwrap()) });
+    let mut cuts = 0;
+    for (what, ops) in scenarios() {
+        for cut in 0.. {
+            let power = Power::new();
+            let machine: Vec<_> =
+                copies(&volumes).into_iter().map(|mem| Crash::new(mem, &power)).collect();
+            let models = block_on(async {
+                let pool = open(&machine).await.unwrap();
+                let before = start(&pool).await;
+                power.cut_after(cut);
+                run(&pool, &power, before, &ops).await
+            });
+            let all: Vec<_> = pairs(6).collect();
+            for lost in [&[][..], &all[cut as usize % 15], &all[(cut as usize * 7 + 3) % 15]] {
+                let context = format!("{what}, cut {cut}, lost {lost:?}");
+                let survivors: Vec<_> =
+                    machine.iter().map(|v| v.survivor(cut * 4 + lost.len() as u64)).collect();
+                block_on(explain(&survivors, lost, &models, &context));
+                cuts += 1;
+            }
+            if !power.is_off() {
+                break;
+            }
+        }
+    }
+    assert!(cuts > 800, "{cuts}");
+}
+
+async fn explain(volumes: &[Mem], lost: &[usize], models: &[Model], context: &str) {
+    let pool = Spread::open(without(volumes, lost), coded()).await;
+    let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));
+    let found = view(&pool).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+    let verdicts: Vec<_> = models.iter().map(|model| model.explains(&found)).collect();
+    assert!(verdicts.iter().any(std::result::Result::is_ok), "{context}: {verdicts:?}");
+    if lost.is_empty() {
+        assert_eq!(pool.check().await.unwrap().findings, [], "{context}");
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, [], "{context}");
+    }
+}
+
+/// Two volumes fail for good at any call, one after the other or at once, under an open pool: no call of a user fails.
+#[test]
+fn two_volumes_that_die_at_any_call_are_not_missed() {
+    let ops = [
+        Op::Create("a", random(5000, 1)),
+        Op::Sync("a"),
+        Op::WriteWhole("d/a", random(150_000, 2)),
+        Op::Create("d/c.log", random(700, 3)),
+        Op::Sync("d/c.log"),
+        Op::Append("a", random(70_000, 4)),
+        Op::Sync("a"),
+        Op::Append("d/c.log", random(900, 5)),
+        Op::Sync("d/c.log"),
+        Op::Rename("d/a", "d/b"),
+        Op::WriteWhole("e/a", random(9000, 6)),
+        Op::Remove("d/b"),
+    ];
+    for (number, dead) in pairs(6).enumerate() {
+        let mut at = number as u64;
+        loop {
+            let context = format!("{dead:?} die at call {at}");
+            let rig = Rig::new(mems(6));
+            let ended = block_on(async {
+                let pool = open(&rig.faults).await.unwrap();
+                for (later, dead) in (0..).zip(dead) {
+                    let rule = Rule::new(Effect::Fail(ErrorKind::Unavailable));
+                    let from = at + later * (number as u64 % 3) * 2;
+                    rig.plan.inject(rule.volume(&format!("s{dead}")).calls(from..u64::MAX));
+                }
+                let before = rig.plan.calls();
+                let mut model = Model::default();
+                for op in &ops {
+                    op.run(&pool).await.unwrap_or_else(|e| panic!("{context}: {op:?}: {e}"));
+                    model = model.stages(op).unwrap().pop().unwrap();
+                }
+                assert!(view(&pool).await.unwrap() == model.view(), "{context}");
+                let calls = rig.plan.calls() - before;
+                drop(pool);
+                let pool = Spread::open(without(&rig.mems, &dead), coded()).await;
+                let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));
+                assert!(view(&pool).await.unwrap() == model.view(), "{context}");
+                at > calls
+            });
+            if ended {
+                break;
+            }
+            at += 2 + at / 4;
+        }
+    }
+}
+
+/// The mover makes fragments of lost volumes again on spare ones, while the pool is read and written.
+#[test]
+fn lost_fragments_are_made_again_in_the_background() {
+    let clock = Clock::simulated();
+    let rig = Rig::new(mems(8));
+    clock.run(async {
+        let pool = open(&rig.faults).await.unwrap();
+        let terms = Terms { silence_max: Duration::from_secs(60), ..Terms::default() };
+        let mover = Mover::new(pool.clone(), clock.clone(), Policy::Off, terms);
+        let story = async {
+            fill(&pool).await;
+            for dead in ["s1", "s4"] {
+                rig.plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(dead));
+            }
+            clock.sleep(Duration::from_secs(30)).await;
+            assert_filled(&pool, "two silent").await;
+            put(&pool, "new", &random(80_000, 5)).await.unwrap();
+            clock.sleep(Duration::from_secs(400)).await;
+            let gone: BTreeSet<_> = [VolumeId(1), VolumeId(4)].into();
+            assert_eq!(pool.redundancy(&gone).short, 0);
+            assert_filled(&pool, "made again").await;
+            assert!(get(&pool, "new").await.unwrap() == random(80_000, 5));
+        };
+        select(Box::pin(story), Box::pin(mover.run(Vec::new))).await;
+    });
+}
+
+/// A pool that kept copies gets a code, and goes back: each object stays what it is.
+#[test]
+fn a_pool_may_be_opened_with_another_code_or_with_none() {
+    let volumes = mems(6);
+    block_on(async {
+        let plain = Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2);
+        let pool = Spread::open(without(&volumes, &[]), plain).await.unwrap();
+        put(&pool, "plain", &random(50_000, 1)).await.unwrap();
+        drop(pool);
+        let pool = open(&volumes).await.unwrap();
+        put(&pool, "four-two", &random(50_000, 2)).await.unwrap();
+        drop(pool);
+        let other = Code::new(3, 1, 8 * KIB).unwrap();
+        let opening = Opening::new(RoundRobin::default()).code(other);
+        let pool = Spread::open(without(&volumes, &[]), opening).await.unwrap();
+        put(&pool, "three-one", &random(50_000, 3)).await.unwrap();
+        drop(pool);
+        let opening = Opening::new(RoundRobin::default()).allow_away();
+        let pool = Spread::open(without(&volumes, &[4]), opening).await.unwrap();
+        for (text, seed) in [("four-two", 2), ("three-one", 3)] {
+            assert!(get(&pool, text).await.unwrap() == random(50_000, seed), "{text}");
+        }
+        assert_eq!(
+            (fragments(&pool, "four-two").len(), fragments(&pool, "three-one").len()),
+            (6, 4)
+        );
+        assert_eq!(fragments(&pool, "plain"), []);
+    });
+}
+
+#[test]
+fn a_coded_pool_conforms() {
+    conformance::run(|| {
+        let volumes = mems(6);
+        let open = move || Arc::new(block_on(open(&volumes)).unwrap()) as _;
+        Box::new(Blocking::reopening(open))
+    });
+}
