@@ -26,10 +26,8 @@ pub enum CodeError {
     #[error("{0} parity fragments: at least 1, at most {max}", max = Code::PARITY_MAX)]
     Parity(u64),
     /// As many parity fragments as data fragments, or more.
-    #[error(
-        "{parity} parity fragments for {data} of data: keep copies instead, they cost no more and are faster"
-    )]
-    NoGain {
+    #[error("{parity} parity fragments for {data} of data: fewer than those")]
+    Parities {
         /// Data fragments.
         data: u64,
         /// Parity fragments.
@@ -70,7 +68,7 @@ impl Code {
             return Err(CodeError::Parity(parity));
         }
         if parity >= data {
-            return Err(CodeError::NoGain { data, parity });
+            return Err(CodeError::Parities { data, parity });
         }
         let is_strip = (Self::STRIP_MIN..=Self::STRIP_MAX).contains(&strip);
         if !is_strip || !strip.is_multiple_of(4 * KIB) {
@@ -146,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_codes_that_save_room_and_can_be_read_exist() {
+    fn a_code_has_its_bounds() {
         assert!(Code::new(4, 2, 256 * KIB).is_ok());
         assert!(Code::new(16, 4, MIB).is_ok());
         assert!(Code::new(2, 1, 4 * KIB).is_ok());
@@ -154,7 +152,7 @@ mod tests {
         assert_eq!(Code::new(17, 1, MIB), Err(CodeError::Data(17)));
         assert_eq!(Code::new(8, 0, MIB), Err(CodeError::Parity(0)));
         assert_eq!(Code::new(8, 5, MIB), Err(CodeError::Parity(5)));
-        assert_eq!(Code::new(2, 2, MIB), Err(CodeError::NoGain { data: 2, parity: 2 }));
+        assert_eq!(Code::new(2, 2, MIB), Err(CodeError::Parities { data: 2, parity: 2 }));
         for strip in [0, 4095, 4097, 6 * KIB, MIB + 4096] {
             assert_eq!(Code::new(4, 2, strip), Err(CodeError::Strip(strip)));
         }
