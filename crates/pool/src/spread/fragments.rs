@@ -24,16 +24,28 @@ pub(super) struct Coding {
     coders: Mutex<HashMap<(usize, usize), Arc<Coder>>>,
     /// The number of ranges that were computed from other fragments.
     decoded: AtomicU64,
+    /// The number of objects that were cut though they had copies.
+    recoded: AtomicU64,
 }
 
 impl Coding {
     pub(super) fn new(code: Option<Code>) -> Self {
-        Self { code, coders: Mutex::default(), decoded: AtomicU64::new(0) }
+        Self {
+            code,
+            coders: Mutex::default(),
+            decoded: AtomicU64::new(0),
+            recoded: AtomicU64::new(0),
+        }
     }
 
     /// The code for an object of `len` bytes. A shorter one would be stored as often as its copies are, in more files.
     pub(super) fn code_for(&self, len: u64) -> Option<Code> {
         self.code.filter(|code| len > code.strip())
+    }
+
+    /// Counts an object that was cut though it had copies.
+    pub(super) fn count_recoded(&self) {
+        self.recoded.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The coder for objects of this code.
@@ -56,6 +68,12 @@ impl Spread {
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         self.0.coding.code
+    }
+
+    /// The number of objects that were cut though they had copies, since the pool was opened.
+    #[must_use]
+    pub fn recoded(&self) -> u64 {
+        self.0.coding.recoded.load(Ordering::Relaxed)
     }
 
     /// The number of ranges that reads computed from other fragments, since the pool was opened.

@@ -180,6 +180,15 @@ impl Spread {
     pub(super) fn warn_of_few_volumes(&self) {
         let copies = self.0.replication.target;
         let here = self.here_without(&self.0.journal.draining()).len();
+        if let Some(code) = self.code()
+            && here < code.fragments()
+        {
+            tracing::warn!(
+                "the pool cuts objects into {} fragments on as many volumes, but only {here} take any: new objects have \
+                 fewer fragments until there are more volumes",
+                code.fragments()
+            );
+        }
         if here < copies {
             tracing::warn!(
                 "the pool keeps {copies} copies of each object on as many volumes, but only {here} take any: \
