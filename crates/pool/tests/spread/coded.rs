@@ -520,7 +520,7 @@ fn what_is_nowhere_is_made_before_what_is_only_away() {
     let repaired = |away: &[usize], of: u64| {
         block_on(async {
             let pool = Spread::open(without(&volumes, away), coded()).await.unwrap();
-            if of == 0 {
+            if away == [0] {
                 put(&pool, "t", &random(50_000, 1)).await.unwrap();
             }
             assert_eq!(pool.repair(IO, |_| ()).await.unwrap().made, of, "without {away:?}");
