@@ -6,6 +6,7 @@ mod crashes;
 mod devices;
 mod full;
 mod model;
+mod stored;
 
 use std::ops::Range;
 use std::sync::Arc;
