@@ -17,7 +17,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::conformance::{self, Blocking};
 use volume::layer::call::Op as Call;
 use volume::layer::crash::{Crash, Power};
-use volume::layer::fault::{Effect, Rule};
+use volume::layer::deadline::{Deadline, LIMIT};
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind, Intent, IoBufMut, Result, Volume};
@@ -510,6 +511,44 @@ fn lost_fragments_are_made_again_in_the_background() {
         };
         select(Box::pin(story), Box::pin(mover.run(Vec::new))).await;
     });
+}
+
+/// Two volumes stop answering: each costs its time limit once, in a read and in a write, and then nothing.
+#[test]
+fn two_volumes_that_hang_cost_their_limit_once() {
+    for hung in pairs(6) {
+        let (clock, plan) = (Clock::simulated(), FaultPlan::new(0));
+        let volume = |mem: Mem| {
+            let label = mem.label().to_owned();
+            let fault = Fault::new(mem, &label, &plan, &clock);
+            Deadline::new(fault, &label, LIMIT, clock.clone())
+        };
+        let volumes: Vec<_> = mems(6).into_iter().map(volume).collect();
+        clock.run(async {
+            let pool = open(&volumes).await.unwrap();
+            fill(&pool).await;
+            for volume in hung {
+                let rule = Rule::new(Effect::Slow(Duration::from_secs(1000)));
+                plan.inject(rule.volume(&format!("s{volume}")));
+            }
+            let context = format!("{hung:?} hang");
+            let began = clock.now();
+            assert_filled(&pool, &context).await;
+            let after_reads = clock.now().since(began);
+            put(&pool, "new", &random(50_000, 7))
+                .await
+                .unwrap_or_else(|e| panic!("{context}: {e}"));
+            let after_write = clock.now().since(began);
+            assert_filled(&pool, &context).await;
+            assert!(get(&pool, "new").await.unwrap() == random(50_000, 7), "{context}");
+            put(&pool, "more", &random(50_000, 8)).await.unwrap();
+            let then = clock.now().since(began);
+            // A read meets one of them after the other.
+            assert!(after_reads <= 2 * LIMIT, "{context}: reads took {after_reads:?}");
+            assert!(after_write <= 3 * LIMIT, "{context}: a write took until {after_write:?}");
+            assert!(then <= after_write + LIMIT / 10, "{context}: then until {then:?}");
+        });
+    }
 }
 
 /// A fragment that no volume has goes before one whose volume is only away: it took the last place.
