@@ -4,7 +4,7 @@
 //! cannot give.
 
 use std::alloc::{self, Layout};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -13,34 +13,107 @@ use std::sync::Arc;
 /// Alignment of every buffer, and the unit direct I/O is done in.
 pub const PAGE: usize = 4096;
 
-/// Page-aligned memory of a whole number of pages. Only written bytes are visible.
+/// Page-aligned memory of a whole number of pages, all of an allocation or a part of it. Only written bytes are visible.
 struct Pages {
     start: NonNull<u8>,
     capacity: usize,
     /// Bytes written, counted from the start.
     written: usize,
+    /// Bytes that have any value, counted from the start: those written, now or before the memory was used again.
+    initialised: usize,
+    /// The allocation that this is a part of; `None` if it is all of one.
+    part_of: Option<Arc<Allocation>>,
 }
 
-// SAFETY: `Pages` owns its memory alone; sharing follows the borrow rules of the types around it.
+/// Memory that several [`Pages`] are parts of. No two of them overlap.
+struct Allocation {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: `Pages` owns its memory alone, also if it is a part of an allocation: parts do not overlap. Sharing follows the
+// borrow rules of the types around it.
 unsafe impl Send for Pages {}
 // SAFETY: as above; `&Pages` gives out shared slices only.
 unsafe impl Sync for Pages {}
+// SAFETY: it gives out no memory; the last of its parts frees it, on any thread.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(capacity, PAGE).expect("a buffer is smaller than the address space")
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: it has a size, was allocated in `Pages::with_capacity` with this very layout, and no part is left.
+        unsafe { alloc::dealloc(self.start.as_ptr(), layout(self.capacity)) }
+    }
+}
 
 impl Pages {
     fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.next_multiple_of(PAGE);
+        let part_of = None;
         if capacity == 0 {
-            return Self { start: NonNull::dangling(), capacity, written: 0 };
+            let start = NonNull::dangling();
+            return Self { start, capacity, written: 0, initialised: 0, part_of };
         }
-        let layout = Self::layout(capacity);
+        if let Some(spare) = Spares::take(capacity) {
+            return spare;
+        }
         // SAFETY: the layout has a non-zero size.
-        let start = unsafe { alloc::alloc(layout) };
-        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        Self { start, capacity, written: 0 }
+        let start = unsafe { alloc::alloc(layout(capacity)) };
+        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout(capacity)) };
+        Self { start, capacity, written: 0, initialised: 0, part_of }
     }
 
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, PAGE).expect("a buffer is smaller than the address space")
+    /// The first `at` bytes, whole pages, and the rest.
+    fn split(mut self, at: usize) -> (Self, Self) {
+        assert!(at.is_multiple_of(PAGE) && 0 < at && at < self.capacity);
+        let (start, capacity) = (self.start, self.capacity);
+        let whole = self.part_of.take().unwrap_or_else(|| Arc::new(Allocation { start, capacity }));
+        let (written, initialised) = (self.written, self.initialised);
+        // The two parts own its memory from here on.
+        std::mem::forget(self);
+        let front = Self {
+            start,
+            capacity: at,
+            written: written.min(at),
+            initialised: initialised.min(at),
+            part_of: Some(Arc::clone(&whole)),
+        };
+        let back = Self {
+            // SAFETY: `at` is inside the memory.
+            start: unsafe { start.add(at) },
+            capacity: capacity - at,
+            written: written.saturating_sub(at),
+            initialised: initialised.saturating_sub(at),
+            part_of: Some(whole),
+        };
+        (front, back)
+    }
+
+    /// The memory of both, if `back` lies right behind in the same allocation.
+    fn join(mut self, mut back: Self) -> Result<Self, (Self, Self)> {
+        let of = |pages: &Self| pages.part_of.as_ref().map(Arc::as_ptr);
+        let is_behind = self.start.addr().get() + self.capacity == back.start.addr().get();
+        if of(&self).is_none() || of(&self) != of(&back) || !is_behind {
+            return Err((self, back));
+        }
+        if back.written > 0 {
+            self.zero_until(self.capacity);
+        }
+        self.initialised = match self.initialised == self.capacity {
+            true => self.capacity + back.initialised,
+            false => self.initialised,
+        };
+        self.written = if back.written > 0 { self.capacity + back.written } else { self.written };
+        self.capacity += back.capacity;
+        back.part_of = None;
+        std::mem::forget(back);
+        Ok(self)
     }
 
     /// The written bytes.
@@ -60,28 +133,40 @@ impl Pages {
     fn zero_until(&mut self, end: usize) {
         assert!(end <= self.capacity);
         if let Some(missing) = end.checked_sub(self.written) {
-            // SAFETY: from `written` on, `missing` bytes lie within the allocation.
+            // SAFETY: from `written` on, `missing` bytes lie within the memory.
             unsafe { self.start.add(self.written).write_bytes(0, missing) };
-            self.written = end;
+            self.set_written(end);
         }
+    }
+
+    /// Extends the written bytes to `end` with bytes of any value.
+    fn show_until(&mut self, end: usize) {
+        assert!(end <= self.capacity);
+        self.written = self.written.max(end.min(self.initialised));
+        self.zero_until(end);
     }
 
     /// Writes `bytes` at `at`, which is at most the number of written bytes.
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.written && bytes.len() <= self.capacity - at);
         let bytes_start = NonNull::from(bytes).cast();
-        // SAFETY: the target lies within the allocation; `bytes` lies outside it, because `self` is borrowed
-        // exclusively.
+        // SAFETY: the target lies within the memory; `bytes` lies outside it, because `self` is borrowed exclusively.
         unsafe { self.start.add(at).copy_from_nonoverlapping(bytes_start, bytes.len()) };
-        self.written = self.written.max(at + bytes.len());
+        self.set_written(at + bytes.len());
+    }
+
+    fn set_written(&mut self, end: usize) {
+        self.written = self.written.max(end);
+        self.initialised = self.initialised.max(self.written);
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        if self.capacity > 0 {
+        // A part leaves its memory to the allocation.
+        if self.capacity > 0 && self.part_of.is_none() && !Spares::keep(self) {
             // SAFETY: allocated in `with_capacity` with this very layout.
-            unsafe { alloc::dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
+            unsafe { alloc::dealloc(self.start.as_ptr(), layout(self.capacity)) }
         }
     }
 }
@@ -99,6 +184,15 @@ impl IoBufMut {
         let mut buf = Self::with_capacity(len);
         buf.resize(len);
         buf
+    }
+
+    /// `len` bytes of any value, for a reader that overwrites them or cuts the rest off: memory that a thread used
+    /// before need not be cleared. Use it only where no byte that was not read can get out.
+    #[must_use]
+    pub fn unread(len: usize) -> Self {
+        let mut pages = Pages::with_capacity(len);
+        pages.show_until(len);
+        Self { pages, len }
     }
 
     /// An empty buffer with room for `capacity` bytes. The system commits the memory of a large one as it is filled.
@@ -137,6 +231,34 @@ impl IoBufMut {
     pub fn whole_pages_mut(&mut self) -> &mut [u8] {
         self.pages.zero_until(self.pages.capacity);
         self.pages.as_mut_slice()
+    }
+
+    /// Divides the buffer, without a copy: the first `at` bytes, which must be whole pages, and the rest.
+    ///
+    /// # Panics
+    /// When `at` is not a whole number of pages inside the buffer.
+    #[must_use]
+    pub fn split(self, at: usize) -> (Self, Self) {
+        let Self { pages, len } = self;
+        assert!(at < len);
+        let (front, back) = pages.split(at);
+        (Self { pages: front, len: at }, Self { pages: back, len: len - at })
+    }
+
+    /// Appends a buffer. Without a copy if it was the next part of the same buffer before a [`split`](Self::split).
+    pub fn join(&mut self, next: Self) {
+        let Self { pages, len } = std::mem::replace(self, Self::with_capacity(0));
+        let joined = match len == pages.capacity {
+            true => pages.join(next.pages),
+            false => Err((pages, next.pages)),
+        };
+        match joined {
+            Ok(pages) => *self = Self { pages, len: len + next.len },
+            Err((pages, behind)) => {
+                *self = Self { pages, len };
+                self.extend_from_slice(&behind.as_slice()[..next.len]);
+            }
+        }
     }
 
     /// Makes the bytes read-only and cheap to share.
@@ -228,11 +350,72 @@ impl fmt::Debug for IoBuf {
     }
 }
 
+/// Memory of buffers that a thread dropped, for its next ones: fresh memory of this size costs a fault for each page, more
+/// than a read copies it.
+struct Spares {
+    all: Vec<Pages>,
+    bytes: usize,
+}
+
+impl Spares {
+    /// The capacities that are kept: smaller ones the allocator keeps itself.
+    const SIZES: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;
+    /// The most bytes that a thread keeps.
+    const BYTES_MAX: usize = 4 * 1024 * 1024;
+
+    /// Memory of exactly this capacity, with nothing written.
+    fn take(capacity: usize) -> Option<Pages> {
+        if !Self::SIZES.contains(&capacity) {
+            return None;
+        }
+        let taken = SPARES.try_with(|spares| {
+            let mut spares = spares.try_borrow_mut().ok()?;
+            let at = spares.all.iter().rposition(|spare| spare.capacity == capacity)?;
+            spares.bytes -= capacity;
+            Some(spares.all.swap_remove(at))
+        });
+        let mut pages = taken.ok().flatten()?;
+        pages.written = 0;
+        Some(pages)
+    }
+
+    /// Takes over the memory of a buffer that is dropped, if there is room for it.
+    fn keep(pages: &Pages) -> bool {
+        let Pages { start, capacity, initialised, .. } = *pages;
+        if !Self::SIZES.contains(&capacity) {
+            return false;
+        }
+        let kept = SPARES.try_with(|spares| {
+            let Ok(mut spares) = spares.try_borrow_mut() else { return false };
+            if spares.bytes + capacity > Self::BYTES_MAX {
+                return false;
+            }
+            spares.bytes += capacity;
+            spares.all.push(Pages { start, capacity, written: 0, initialised, part_of: None });
+            true
+        });
+        // At the end of a thread there are no spares.
+        kept.unwrap_or(false)
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        // They must not come back here.
+        for spare in std::mem::take(&mut self.all) {
+            let (start, capacity) = (spare.start, spare.capacity);
+            std::mem::forget(spare);
+            drop(Allocation { start, capacity });
+        }
+    }
+}
+
 /// The most bytes a thread keeps for [`with_scratch`].
 const SCRATCH_MAX: usize = 64 * 1024;
 
 thread_local! {
     static SCRATCH: Cell<Option<IoBufMut>> = const { Cell::new(None) };
+    static SPARES: RefCell<Spares> = const { RefCell::new(Spares { all: Vec::new(), bytes: 0 }) };
 }
 
 /// Lends `work` page-aligned memory of `len` bytes, with arbitrary content. Up to 64 KiB, the thread keeps the memory
@@ -265,6 +448,74 @@ mod tests {
         buf.resize(3 * PAGE);
         assert!(buf[..100] == [7; 100] && buf[100..].iter().all(|&b| b == 0));
         assert_eq!(&*IoBufMut::from(&b"ab"[..]), b"ab");
+    }
+
+    #[test]
+    fn memory_that_is_used_again_is_zero_unless_that_is_not_wanted() {
+        let len = 128 * 1024;
+        drop(IoBufMut::from(&vec![7; len][..]));
+        let again = IoBufMut::unread(len);
+        assert!(again.iter().all(|&b| b == 7), "it was not used again");
+        drop(again);
+        let mut buf = IoBufMut::with_capacity(len);
+        assert!(buf.is_empty());
+        buf.extend_from_slice(b"ab");
+        buf.resize(len);
+        assert!(buf[..2] == *b"ab" && buf[2..].iter().all(|&b| b == 0));
+        drop(buf);
+        assert!(IoBufMut::zeroed(len).iter().all(|&b| b == 0));
+        // What was never written is zero here, too.
+        assert!(
+            std::thread::spawn(move || IoBufMut::unread(len).iter().all(|&b| b == 0))
+                .join()
+                .unwrap()
+        );
+    }
+
+    #[test]
+    fn a_thread_keeps_a_bounded_number_of_bytes() {
+        let many: Vec<_> = (0..40).map(|_| IoBufMut::zeroed(256 * 1024)).collect();
+        drop(many);
+        let (count, bytes) = SPARES.with_borrow(|spares| (spares.all.len(), spares.bytes));
+        assert_eq!((count, bytes), (16, Spares::BYTES_MAX));
+        drop(IoBufMut::zeroed(2 * 1024 * 1024));
+        assert_eq!(SPARES.with_borrow(|spares| spares.all.len()), 16);
+    }
+
+    #[test]
+    fn parts_are_joined_without_a_copy_and_their_memory_lives_as_long_as_any() {
+        let mut buf = IoBufMut::zeroed(5 * PAGE + 100);
+        let start = buf.as_ptr();
+        for (number, page) in buf.chunks_mut(PAGE).enumerate() {
+            page.fill(number as u8);
+        }
+        let (mut first, rest) = buf.split(2 * PAGE);
+        let (second, third) = rest.split(PAGE);
+        assert_eq!((first.len(), second.len(), third.len()), (2 * PAGE, PAGE, 2 * PAGE + 100));
+        first.join(second);
+        first.join(third);
+        assert_eq!((first.as_ptr(), first.len()), (start, 5 * PAGE + 100));
+        assert!(first.chunks(PAGE).enumerate().all(|(n, page)| page.iter().all(|&b| b == n as u8)));
+        let (front, back) = first.split(PAGE);
+        drop(front);
+        assert!(back[..PAGE].iter().all(|&b| b == 1));
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_copied() {
+        let (mut front, back) = IoBufMut::from(&[1; 3 * PAGE][..]).split(PAGE);
+        front.resize(10);
+        front.join(back);
+        assert_eq!(&front[..], &[1; 2 * PAGE + 10][..]);
+        let (mut front, _) = IoBufMut::from(&[1; 2 * PAGE][..]).split(PAGE);
+        let (_, stranger) = IoBufMut::from(&[2; 2 * PAGE][..]).split(PAGE);
+        front.join(stranger);
+        assert!(front[..PAGE] == [1; PAGE] && front[PAGE..] == [2; PAGE]);
+        // A part that was read short and comes last.
+        let (mut front, mut back) = IoBufMut::from(&[3; 3 * PAGE][..]).split(2 * PAGE);
+        back.resize(5);
+        front.join(back);
+        assert_eq!(&front[..], &[3; 2 * PAGE + 5][..]);
     }
 
     #[test]

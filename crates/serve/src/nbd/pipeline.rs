@@ -334,7 +334,8 @@ async fn execute(
     let changed = |()| Outcome::Changed;
     let result = match plan {
         Plan::Read { offset, len } => {
-            let read = device.read(offset, IoBufMut::zeroed(len)).await;
+            // A device gives every byte, or an error.
+            let read = device.read(offset, IoBufMut::unread(len)).await;
             // Any other number of bytes would be taken for the next reply.
             read.and_then(|data| match data.len() {
                 read if read == len => Ok(Outcome::Read(data)),

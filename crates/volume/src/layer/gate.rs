@@ -457,28 +457,41 @@ impl GatedObject {
     async fn read_pieces(
         &self,
         offset: u64,
-        mut into: IoBufMut,
+        into: IoBufMut,
         io: Io,
         piece_len: usize,
     ) -> Result<IoBufMut> {
-        let mut pieces = pieces(into.len(), piece_len);
         let mut reads = FuturesOrdered::new();
-        let mut filled = 0;
+        let (mut left, mut at) = (Some(into), offset);
+        let mut all: Option<IoBufMut> = None;
         loop {
-            for piece in pieces.by_ref().take(PIECES_IN_FLIGHT - reads.len()) {
-                let part = IoBufMut::zeroed(piece.len());
-                reads.push_back(self.read_piece(offset + piece.start as u64, part, io));
+            while reads.len() < PIECES_IN_FLIGHT
+                && let Some(into) = left.take()
+            {
+                let (part, rest) = match into.len() > piece_len {
+                    true => {
+                        let (part, rest) = into.split(piece_len);
+                        (part, Some(rest))
+                    }
+                    false => (into, None),
+                };
+                left = rest;
+                let len = part.len() as u64;
+                reads.push_back(self.read_piece(at, part, io));
+                at += len;
             }
             let Some(part) = reads.next().await.transpose()? else { break };
-            into[filled..filled + part.len()].copy_from_slice(&part);
-            filled += part.len();
-            if part.len() < piece_len {
+            let is_short = part.len() < piece_len;
+            match &mut all {
+                Some(all) => all.join(part),
+                None => all = Some(part),
+            }
+            if is_short {
                 // The object ends here; pieces behind its end that still wait need not go.
                 break;
             }
         }
-        into.resize(filled);
-        Ok(into)
+        Ok(all.unwrap_or_else(|| IoBufMut::with_capacity(0)))
     }
 
     async fn write_pieces(&self, offset: u64, data: IoBuf, io: Io, piece_len: usize) -> Result<()> {
