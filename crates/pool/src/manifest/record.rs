@@ -8,7 +8,7 @@ use policy::placement::VolumeId;
 use volume::Name;
 
 use self::wire::{
-    Reader, put_committed, put_layout, put_name, put_pair, put_placed, put_u16, put_u64,
+    Reader, put_committed, put_copies, put_layout, put_name, put_pair, put_placed, put_u16, put_u64,
 };
 use crate::header::PoolId;
 use crate::journal::quorum::Quorum;
@@ -43,6 +43,8 @@ pub(crate) enum Record {
     VolumeIds { from: u16 },
     /// Begins or ends draining a volume: new objects avoid it.
     Drain { volume: VolumeId, drains: bool },
+    /// Puts fragments in the place of all copies of a sealed object.
+    Recode { id: ObjectId, copies: Copies },
     /// Seals a log: it has the length and the checksum of its last `Commit`, and never changes again.
     Seal { id: ObjectId },
 }
@@ -115,6 +117,7 @@ const DROP_COPY: u8 = 11;
 const VOLUME_IDS: u8 = 12;
 const DRAIN: u8 = 13;
 const SEAL: u8 = 14;
+const RECODE: u8 = 15;
 
 impl Record {
     /// Appends the record to `out`.
@@ -134,8 +137,7 @@ impl Record {
                 if plain {
                     put_layout(out, &first.layout);
                 } else {
-                    put_u16(out, copies.count() as u16);
-                    copies.iter().for_each(|placed| put_placed(out, placed));
+                    put_copies(out, copies);
                 }
                 match committed {
                     None => out.push(0),
@@ -182,6 +184,11 @@ impl Record {
                 out.push(SEAL);
                 put_u64(out, id.0);
             }
+            Self::Recode { id, copies } => {
+                out.push(RECODE);
+                put_u64(out, id.0);
+                put_copies(out, copies);
+            }
         }
     }
 
@@ -219,6 +226,7 @@ impl Record {
             VOLUME_IDS => Self::VolumeIds { from: from.u16()? },
             DRAIN => Self::Drain { volume: VolumeId(from.u16()?), drains: from.flag()? },
             SEAL => Self::Seal { id: ObjectId(from.u64()?) },
+            RECODE => Self::Recode { id: ObjectId(from.u64()?), copies: from.copies()? },
             unknown => return Err(DecodeError::UnknownType(unknown)),
         })
     }
@@ -365,6 +373,7 @@ pub(crate) mod tests {
             (id.clone(), any::<u64>()).prop_map(|(id, number)| Record::DropCopy { id, number }),
             any::<u16>().prop_map(|from| Record::VolumeIds { from }),
             id.clone().prop_map(|id| Record::Seal { id }),
+            (id.clone(), any_copies()).prop_map(|(id, copies)| Record::Recode { id, copies }),
             any::<(u16, bool)>()
                 .prop_map(|(id, drains)| Record::Drain { volume: VolumeId(id), drains }),
             (id, any_committed()).prop_map(|(id, committed)| Record::Commit { id, committed }),
@@ -405,7 +414,7 @@ pub(crate) mod tests {
 
         #[test]
         fn garbage_is_an_error_or_records_but_never_a_panic(
-            body in prop::collection::vec(any::<u8>(), 0..300), tag in 0u8..15,
+            body in prop::collection::vec(any::<u8>(), 0..300), tag in 0u8..16,
         ) {
             let _ = Record::decode_all(&body);
             let _ = Record::decode_all(&[&[tag], &body[..]].concat());
@@ -498,6 +507,10 @@ pub(crate) mod tests {
             (Record::VolumeIds { from: 7 }, "0c 0700"),
             (Record::Drain { volume: VolumeId(3), drains: true }, "0d 0300 01"),
             (Record::Seal { id }, "0e 1100000000000000"),
+            (
+                Record::Recode { id, copies: Copies::of([placed(0x12, 3)]).unwrap() },
+                "0f 1100000000000000 0100 1200000000000000 000300",
+            ),
         ];
         for (record, bytes) in records {
             let mut encoded = Vec::new();

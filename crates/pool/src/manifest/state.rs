@@ -401,6 +401,7 @@ impl State {
                 copies.iter().for_each(|gone| self.take_off(*id, gone, &left));
                 return Ok(copies.map(|copies| Dead { id: *id, kind, copies, whole: false }));
             }
+            Record::Recode { id, copies } => return self.recode(*id, copies).map(Some),
             Record::Seal { id } => {
                 let stored = self.objects.get_mut(id).ok_or_else(|| gone(*id))?;
                 stored.is_sealed_log = true;
@@ -438,6 +439,24 @@ impl State {
         })?;
         self.put_on(id, placed.layout.volumes().iter().copied());
         Ok(())
+    }
+
+    /// Puts fragments in the place of all copies, which are returned.
+    fn recode(&mut self, id: ObjectId, copies: &Copies) -> Result<Dead> {
+        let issued = 1..self.issued.end;
+        let (kind, old) = self.change(id, |stored| {
+            let is_new = |placed: &Placed| {
+                issued.contains(&placed.number) && stored.copies.get(placed.number).is_none()
+            };
+            let fits = stored.is_sealed() && stored.copies.code().is_none();
+            if !fits || copies.code().is_none() || !copies.iter().all(is_new) {
+                return Err(invalid(format!("object {id}: it cannot get these fragments")));
+            }
+            Ok((stored.kind, std::mem::replace(&mut stored.copies, copies.clone())))
+        })?;
+        self.take_off(id, &old, &copies.volumes().collect());
+        self.put_on(id, copies.volumes());
+        Ok(Dead { id, kind, copies: old, whole: false })
     }
 
     fn lease(&mut self, from: u64, upto: u64) -> Result<()> {

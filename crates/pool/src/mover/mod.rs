@@ -71,6 +71,8 @@ pub struct Mover {
     mending: bool,
     /// Copies that may differ since a crash are being aligned.
     aligning: bool,
+    /// Complete objects are being cut into fragments.
+    recoding: bool,
     /// Copies were made for the replication target since its last check.
     news: bool,
     figures: Arc<Mutex<Figures>>,
@@ -87,6 +89,7 @@ enum Ended {
     Drops { dropped: Vec<Dropping> },
     Others(Repaired),
     Aligned,
+    Recoded,
 }
 
 /// The event that ended a wait.
@@ -119,6 +122,7 @@ impl Mover {
             dropping: false,
             mending: false,
             aligning: false,
+            recoding: false,
             news: false,
             figures: Arc::default(),
         }
@@ -288,6 +292,13 @@ impl Mover {
                 Ended::Aligned
             }));
         }
+        if self.pool.code().is_some() && !std::mem::replace(&mut self.recoding, true) {
+            let pool = self.pool.clone();
+            self.under_way.push(Box::pin(async move {
+                pool.recode(IO).await;
+                Ended::Recoded
+            }));
+        }
         let suspects = self.pool.replication().take_suspects();
         if std::mem::replace(&mut self.mending, true) {
             self.pool.replication().suspect_again(suspects);
@@ -437,6 +448,7 @@ impl Mover {
                 }
             }
             Ended::Aligned => self.aligning = false,
+            Ended::Recoded => self.recoding = false,
             Ended::Others(Repaired { made, short, .. }) => {
                 self.mending = false;
                 self.news |= made > 0;

@@ -59,6 +59,9 @@ impl Handle {
             }
         }
         let Some((source, read)) = good else {
+            if let Some(code) = inode.code() {
+                return self.read_fragments_again(code, offset, len, io, check).await;
+            }
             return Err(failed.unwrap_or_else(|| again::refused(offset, len)));
         };
         pool.damages.repaired(inode.id, &unreadable);

@@ -7,6 +7,7 @@ use policy::placement::{Candidate, Layout, VolumeId};
 use volume::{Error, ErrorKind, Intent, Io, IoBuf, Name, Result, Space};
 
 use super::Spread;
+use super::encode::{Encoding, Source};
 use super::inode::Inode;
 use super::leaves::{At, NewCopy};
 use super::placing::{Flight, Wanted};
@@ -57,18 +58,22 @@ impl Spread {
         let kind = Kind::of(&intent);
         pool.catalog.must_be_free(name)?;
         pool.journal.ready().await?;
-        let checksum = Some(xxhash_rust::xxh3::xxh3_64(&data));
-        let committed = Some(Committed { len: data.len() as u64, checksum });
-        let made = match pool.coding.code_for(data.len() as u64) {
+        let (made, checksum) = match pool.coding.code_for(data.len() as u64) {
             Some(code) => {
-                let encoded = self.encode(name, code, kind, &intent, &data, io).await?;
+                let (intent, source) = (&intent, Source::Bytes(&data));
+                let encoding = Encoding { name, code, kind, intent, source, io };
+                let encoded = self.encode(encoding).await?;
                 if encoded.is_short {
                     pool.replication.due();
                 }
-                Made { id: encoded.id, kind, copies: encoded.fragments }
+                (Made { id: encoded.id, kind, copies: encoded.fragments }, encoded.checksum)
             }
-            None => self.make(name, kind, &intent, Some((&data, io))).await?,
+            None => {
+                let made = self.make(name, kind, &intent, Some((&data, io))).await?;
+                (made, xxhash_rust::xxh3::xxh3_64(&data))
+            }
         };
+        let committed = Some(Committed { len: data.len() as u64, checksum: Some(checksum) });
         let (id, copies) = (made.id, made.copies());
         let create = Record::Create { id, kind, copies, committed, name: name.clone() };
         let named = pool.catalog.create_whole(name, create);

@@ -1,86 +1,140 @@
-//! Makes fragments: all of a new object, or one that is missing.
+//! Makes the fragments of an object, all at once: of a new one, or of one that has copies until then.
 //!
-//! A new object's bytes are in memory. They are encoded and written in pieces, all fragments at once. Which volumes get
-//! fragments, placement chooses, one after the other; the number of the object rotates the fragments over them, so that
-//! parity, which no healthy read needs, is not always on the volume that placement likes least.
-//!
-//! A missing fragment is read from another copy of it, if a draining volume has one, or else computed from as many others
-//! as hold the object. Each fragment that was read is compared with its checksum at the end. If one differs, it counts as
-//! damaged, and the work begins again without it.
+//! The bytes are encoded and written in pieces. Which volumes get fragments, placement chooses, one after the other; the
+//! number of the object rotates the fragments over them, so that parity, which no healthy read needs, is not always on the
+//! volume that placement likes least.
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use futures_util::future::join_all;
 use policy::placement::{Code, Fragment, Layout};
-use volume::{Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Result};
+use volume::{Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Object, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
-use super::check::NOT_WRITTEN;
-use super::copies::{How, UnrecordedCopy, intent_of};
+use super::copies::How;
 use super::create::{Place, is_about_the_volume};
-use super::handle::{Handle, another_may};
-use super::inode::{Inode, Replica};
+use super::handle::Handle;
 use super::leaves::{At, NewCopy};
 use super::placing::Wanted;
-use super::resync::PIECE;
+use crate::code::Coder;
 use crate::leaf::{Kind, ObjectId};
 use crate::manifest::{Copies, Placed};
 
-/// Bytes of each fragment that are encoded and written at once.
-const ENCODED: usize = 1 << 20;
+/// Bytes of each fragment that are encoded and written at once, about.
+const ENCODED: u64 = 1 << 20;
 
-/// The fragments of a new object, which has no name yet.
+/// An object whose fragments are to be made.
+#[derive(Clone, Copy)]
+pub(super) struct Encoding<'a> {
+    /// Its name, for messages.
+    pub(super) name: &'a Name,
+    pub(super) code: Code,
+    pub(super) kind: Kind,
+    pub(super) intent: &'a Intent,
+    pub(super) source: Source<'a>,
+    pub(super) io: Io,
+}
+
+/// Its bytes.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// Those of a new object.
+    Bytes(&'a IoBuf),
+    /// Those of an object of the pool, read as said.
+    Object(&'a Handle, &'a How),
+}
+
+/// The fragments of an object, which are not recorded yet.
 pub(super) struct Encoded {
     pub(super) id: ObjectId,
     pub(super) fragments: Vec<NewCopy>,
     /// Whether some are missing.
     pub(super) is_short: bool,
+    /// The xxh3-64 of the bytes that were encoded.
+    pub(super) checksum: u64,
 }
 
-/// A place for a fragment of a new object.
+/// A place for a fragment.
 struct Target<'a> {
     index: u8,
     number: u64,
     place: Place<'a>,
 }
 
+/// What became of the fragments.
+struct Written {
+    complete: Vec<NewCopy>,
+    lost: Vec<At>,
+    checksum: u64,
+}
+
+impl Source<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Object(object, _) => object.len(),
+        }
+    }
+
+    async fn read(&self, range: Range<u64>) -> Result<IoBuf> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            Self::Object(object, how) => {
+                how.ready().await?;
+                object.pool().catalog.must_live(object.inode().id)?;
+                let into = IoBufMut::zeroed((range.end - range.start) as usize);
+                Ok(object.read_at(range.start, into, how.io).await?.freeze())
+            }
+        }
+    }
+
+    /// The number of the object, if the pool has it.
+    fn id(&self) -> Option<ObjectId> {
+        match self {
+            Self::Bytes(_) => None,
+            Self::Object(object, _) => Some(object.inode().id),
+        }
+    }
+}
+
 impl Spread {
-    /// Makes the fragments of a new object of `data`, synced and sealed on their volumes; at least as many as hold the
-    /// object.
+    /// Makes the fragments of an object, synced and sealed on their volumes; at least as many as hold it.
     ///
     /// # Errors
-    /// `OutOfSpace`, `Unavailable`, `Poisoned`, ...: too few volumes take a fragment.
-    pub(super) async fn encode(
-        &self,
-        name: &Name,
-        code: Code,
-        kind: Kind,
-        intent: &Intent,
-        data: &IoBuf,
-        io: Io,
-    ) -> Result<Encoded> {
+    /// `OutOfSpace`, `Unavailable`, `Poisoned`, ...: too few volumes take a fragment. Those of a read of the source.
+    pub(super) async fn encode(&self, encoding: Encoding<'_>) -> Result<Encoded> {
+        let Encoding { name, code, kind, source, io, .. } = encoding;
         let pool = &self.0;
-        let total = data.len() as u64;
-        let intent = Intent { len: Some(code.fragment_len(total, 0)), ..intent.clone() };
+        let total = source.len();
+        let intent = Intent { len: Some(code.fragment_len(total, 0)), ..encoding.intent.clone() };
         let mut failed: Vec<At> = Vec::new();
         loop {
-            let id = pool.journal.issue_id().await?;
+            let known = source.id();
+            let id = match known {
+                Some(id) => id,
+                None => pool.journal.issue_id().await?,
+            };
+            let forget = || {
+                if known.is_none() {
+                    pool.placing.forget_table(id);
+                }
+            };
             let wanted = Wanted { id, kind, intent: &intent, origin: Some(io.origin) };
-            let targets = self.choose_fragments(code, wanted, &mut failed).await?;
+            let targets = self.choose_fragments(code, wanted, known.is_none(), &mut failed).await?;
             if targets.len() < code.data() {
-                pool.placing.forget_table(id);
-                return Err(self.nowhere_in_fragments(name, code, &targets, &failed));
+                forget();
+                return Err(self.nowhere_in_fragments(name, code, targets.len(), &failed));
             }
             let is_short = targets.len() < code.fragments();
-            let made = self.write_fragments(code, wanted, targets, data, io).await;
-            let (fragments, mut lost) = made?;
+            let Written { complete, mut lost, checksum } =
+                self.write_fragments(encoding, wanted, targets).await.inspect_err(|_| forget())?;
             let is_foreign = lost.iter().any(|(_, e)| e.kind() == ErrorKind::AlreadyExists);
             let hard = lost
                 .iter()
                 .position(|(_, e)| !is_about_the_volume(e) && e.kind() != ErrorKind::AlreadyExists);
             let is_short = is_short || !lost.is_empty();
-            let copies = Copies::of(fragments.iter().map(|copy| copy.placed.clone()));
+            let copies = Copies::of(complete.iter().map(|copy| copy.placed.clone()));
             if let Some(copies) = copies
                 && hard.is_none()
                 && !is_foreign
@@ -89,14 +143,14 @@ impl Spread {
                 for at in lost {
                     self.warn_of_failed(name, at);
                 }
-                pool.placing.set_places(id, &copies);
-                pool.placing.complete(id, total);
-                return Ok(Encoded { id, fragments, is_short });
+                if known.is_none() {
+                    pool.placing.set_places(id, &copies);
+                    pool.placing.complete(id, total);
+                }
+                return Ok(Encoded { id, fragments: complete, is_short, checksum });
             }
-            for NewCopy { placed, .. } in &fragments {
-                pool.leaves.remove_copy(id, kind, placed).await;
-            }
-            pool.placing.forget_table(id);
+            self.remove_fragments(id, kind, &complete).await;
+            forget();
             if let Some(at) = hard {
                 let (volume, e) = lost.swap_remove(at);
                 let label = pool.members.label(volume);
@@ -109,28 +163,33 @@ impl Spread {
         }
     }
 
+    /// Removes fragments that were not recorded.
+    pub(super) async fn remove_fragments(&self, id: ObjectId, kind: Kind, made: &[NewCopy]) {
+        for NewCopy { placed, .. } in made {
+            self.0.leaves.remove_copy(id, kind, placed).await;
+        }
+    }
+
     /// Places for all fragments, each on another volume; for fewer if too few volumes have room.
     async fn choose_fragments<'a>(
         &'a self,
         code: Code,
         wanted: Wanted<'_>,
+        is_new: bool,
         failed: &mut Vec<At>,
     ) -> Result<Vec<Target<'a>>> {
         let count = code.fragments();
         let (mut targets, mut taken) = (Vec::new(), Vec::new());
         while targets.len() < count {
-            let others = (!targets.is_empty()).then_some(&taken[..]);
-            let place = match self.choose(wanted, failed, others).await {
+            let is_first = is_new && targets.is_empty();
+            let place = match self.choose(wanted, failed, (!is_first).then_some(&taken[..])).await {
                 Ok(place) => place,
                 Err(away) => {
                     failed.extend(away);
                     break;
                 }
             };
-            let number = match targets.len() {
-                0 => 0,
-                _ => self.0.journal.issue_id().await?.0,
-            };
+            let number = if is_first { 0 } else { self.0.journal.issue_id().await?.0 };
             taken.extend(place.flight.layout().volumes());
             let index = (targets.len() as u64 + rotation(wanted.id)) % count as u64;
             targets.push(Target { index: index as u8, number, place });
@@ -144,22 +203,20 @@ impl Spread {
         Ok(targets)
     }
 
-    /// Creates, writes and seals the fragments. Returns those that are complete, and the volumes that failed.
+    /// Creates, writes and seals the fragments.
     ///
     /// # Errors
-    /// Those of the coder.
+    /// Those of the source. Then no fragment is left.
     async fn write_fragments(
         &self,
-        code: Code,
+        encoding: Encoding<'_>,
         wanted: Wanted<'_>,
         targets: Vec<Target<'_>>,
-        data: &IoBuf,
-        io: Io,
-    ) -> Result<(Vec<NewCopy>, Vec<At>)> {
+    ) -> Result<Written> {
         let pool = &self.0;
+        let Encoding { code, source, io, .. } = encoding;
         let Wanted { id, kind, intent, .. } = wanted;
-        let total = data.len() as u64;
-        let coder = pool.coding.coder(code)?;
+        let total = source.len();
         let mut lost = Vec::new();
         let made = targets.into_iter().map(async |target| {
             let Target { index, number, place: Place { flight, occupied } } = target;
@@ -186,14 +243,15 @@ impl Spread {
                 }
             }
         }
-        let longest = code.fragment_len(total, 0);
-        for from in (0..longest).step_by(ENCODED) {
-            let rows = encode_rows(code, &coder, data, from, (longest - from).min(ENCODED as u64))?;
-            let writes = fragments.iter_mut().map(|fragment| fragment.write(from, &rows, io));
-            join_all(writes).await;
-        }
-        let seals = fragments.iter_mut().map(|fragment| fragment.seal(io));
-        join_all(seals).await;
+        let checksum = match self.write_rows(code, source, &mut fragments, io).await {
+            Ok(checksum) => checksum,
+            Err(e) => {
+                for Writing { copy, .. } in fragments {
+                    pool.leaves.remove_copy(id, kind, &copy.placed).await;
+                }
+                return Err(e);
+            }
+        };
         let mut complete = Vec::new();
         for (flight, Writing { mut copy, hash, failed }) in flights.into_iter().zip(fragments) {
             let Layout::Fragment(fragment) = &mut copy.placed.layout else { continue };
@@ -213,17 +271,37 @@ impl Spread {
             }
         }
         complete.sort_by_key(|copy| copy.placed.number);
-        Ok((complete, lost))
+        Ok(Written { complete, lost, checksum })
     }
 
-    fn nowhere_in_fragments(
+    /// Encodes the source, writes the fragments and seals them; returns the checksum of the source.
+    async fn write_rows(
         &self,
-        name: &Name,
         code: Code,
-        targets: &[Target<'_>],
-        failed: &[At],
-    ) -> Error {
-        let (there, needs) = (targets.len(), code.data());
+        source: Source<'_>,
+        fragments: &mut [Writing],
+        io: Io,
+    ) -> Result<u64> {
+        let coder = self.0.coding.coder(code)?;
+        let (total, width) = (source.len(), code.data() as u64);
+        // Whole strips, so that the bytes of a piece lie together in the object.
+        let step = (ENCODED / code.strip()).max(1) * code.strip();
+        let longest = code.fragment_len(total, 0);
+        let mut checksum = Xxh3::new();
+        for from in (0..longest).step_by(step as usize) {
+            let rows = Rows { from, count: (longest - from).min(step), total };
+            let end = (from + step).saturating_mul(width).min(total);
+            let data = source.read(from * width..end).await?;
+            checksum.update(&data);
+            let rows = rows.encode(code, &coder, &data)?;
+            join_all(fragments.iter_mut().map(|fragment| fragment.write(from, &rows, io))).await;
+        }
+        join_all(fragments.iter_mut().map(|fragment| fragment.seal(io))).await;
+        Ok(checksum.digest())
+    }
+
+    fn nowhere_in_fragments(&self, name: &Name, code: Code, there: usize, failed: &[At]) -> Error {
+        let needs = code.data();
         let causes = match &self.0.members.causes(failed)[..] {
             "" => String::new(),
             causes => format!(" ({causes})"),
@@ -236,169 +314,6 @@ impl Spread {
             "{name}: only {there} volumes take a fragment of it, {code} needs {needs} at least{causes}"
         );
         Error::new(kind, what)
-    }
-
-    /// Makes a missing fragment of an object where placement chooses. Durable on return.
-    ///
-    /// # Errors
-    /// As for [`Spread::copy`]. `Corrupt`: too few other fragments have their bytes.
-    pub(super) async fn make_fragment(
-        &self,
-        inode: &Arc<Inode>,
-        index: u8,
-        how: &How,
-    ) -> Result<()> {
-        let pool = &self.0;
-        let (id, kind) = (inode.id, inode.kind);
-        let Some(code) = inode.code() else {
-            let what = format!("{}: it has no fragments", inode.name);
-            return Err(Error::new(ErrorKind::Invalid, what));
-        };
-        let handle = self.handle(Arc::clone(inode));
-        let len = code.fragment_len(inode.len(), usize::from(index));
-        let Place { flight, occupied } = self.choose_copy(inode, len).await?;
-        let volume = flight.layout().volumes()[0];
-        pool.journal.ready().await?;
-        let number = pool.journal.issue_id().await?.0;
-        let at = |checksum| placed(number, Fragment { volume, index, code, checksum });
-        pool.catalog.must_lack(id, &at(0).layout)?;
-        self.must_have_room(&at(0).layout, inode.len()).await?;
-        let mut unrecorded = UnrecordedCopy { pool: self, id, kind, placed: Some(at(0)) };
-        let intent = intent_of(inode, len);
-        let made = pool.leaves.make(id, kind, at(0), occupied, &intent, None).await;
-        let target = made.map_err(|(volume, e)| {
-            let label = pool.members.label(volume);
-            e.within(format_args!("a fragment of {} on volume {label}", inode.name))
-        })?;
-        let recorded = async {
-            let checksum = handle.fill_fragment(code, index, len, &target, how).await?;
-            target.seal(how.io).await?;
-            let lsn = pool.catalog.add_copy(inode, &at(checksum))?;
-            pool.journal.durable(lsn).await
-        };
-        let recorded = recorded.await;
-        unrecorded.placed = None;
-        // It may have been recorded before the error; if not, its leaf object goes now.
-        if recorded.is_err() && !self.has_copy(id, number) {
-            pool.leaves.remove_copy(id, kind, &target.placed).await;
-        }
-        recorded?;
-        flight.land();
-        Ok(())
-    }
-}
-
-impl Handle {
-    /// Writes the bytes of a fragment to `target`; returns their checksum.
-    async fn fill_fragment(
-        &self,
-        code: Code,
-        index: u8,
-        len: u64,
-        target: &NewCopy,
-        how: &How,
-    ) -> Result<u64> {
-        let index = usize::from(index);
-        let mut bad: Vec<u64> = Vec::new();
-        let mut trouble = None;
-        loop {
-            let replicas = self.inode().replicas();
-            let usable = |replica: &&Arc<Replica>| !bad.contains(&replica.number);
-            let mine =
-                replicas.iter().filter(usable).find(|replica| replica.index() == Some(index));
-            let sources = match mine {
-                Some(mine) => vec![Arc::clone(mine)],
-                None => {
-                    let mut sources = self.sources(index, &replicas);
-                    sources.retain(|source| usable(&source));
-                    let mut sources: Vec<_> = sources.into_iter().rev().collect();
-                    let mut seen = Vec::new();
-                    sources.retain(|source| {
-                        let is_new = !seen.contains(&source.index());
-                        seen.push(source.index());
-                        is_new
-                    });
-                    sources.truncate(code.data());
-                    if sources.len() < code.data() {
-                        let too_few = self.too_few(code, sources.len());
-                        return Err(trouble.unwrap_or(too_few));
-                    }
-                    sources
-                }
-            };
-            match self.fill_from(code, (index, len), &sources, target, how).await? {
-                Ok(checksum) => return Ok(checksum),
-                Err((source, e)) => {
-                    self.fragment_failed(source.number, &e);
-                    if !another_may(&e) {
-                        return Err(e);
-                    }
-                    bad.push(source.number);
-                    trouble = Some(e);
-                }
-            }
-        }
-    }
-
-    /// The same from these sources: another copy of it, or others that hold the object. The inner error is that of a
-    /// source.
-    async fn fill_from(
-        &self,
-        code: Code,
-        (index, len): (usize, u64),
-        sources: &[Arc<Replica>],
-        target: &NewCopy,
-        how: &How,
-    ) -> Result<std::result::Result<u64, (Arc<Replica>, Error)>> {
-        let (pool, inode) = (self.pool(), self.inode());
-        let coder = pool.coding.coder(code)?;
-        let is_copied = matches!(sources, [only] if only.index() == Some(index));
-        // The sources are read to their ends, so that their checksums can be compared.
-        let longest = code.fragment_len(inode.len(), 0);
-        let (mut hash, mut hashes) = (Xxh3::new(), vec![Xxh3::new(); sources.len()]);
-        for at in (0..longest).step_by(PIECE as usize) {
-            how.ready().await?;
-            pool.catalog.must_live(inode.id)?;
-            let count = PIECE.min(longest - at);
-            let reads = sources.iter().map(|source| self.read_padded(source, at, count, how.io));
-            let mut have = Vec::new();
-            for ((source, hash), read) in sources.iter().zip(&mut hashes).zip(join_all(reads).await)
-            {
-                let read = match read {
-                    Ok(read) => read,
-                    Err(e) => return Ok(Err((Arc::clone(source), e))),
-                };
-                let own = source.layout.len(inode.len()).saturating_sub(at).min(count);
-                hash.update(&read[..own as usize]);
-                have.extend(source.index().map(|index| (index, read)));
-            }
-            let own = len.saturating_sub(at).min(count) as usize;
-            let mut bytes = match (is_copied, have.pop()) {
-                (true, Some((_, bytes))) => bytes,
-                (_, last) => {
-                    have.extend(last);
-                    let mut out = IoBufMut::zeroed(count as usize);
-                    let have: Vec<_> = have.iter().map(|(index, b)| (*index, &b[..])).collect();
-                    coder.recover(&have, &mut [(index, &mut out[..])])?;
-                    out
-                }
-            };
-            bytes.resize(own);
-            hash.update(&bytes);
-            if own > 0 {
-                target.write(at, bytes.freeze(), how.io).await?;
-            }
-        }
-        for (source, hash) in sources.iter().zip(hashes) {
-            let Some(fragment) = source.fragment() else { continue };
-            if hash.digest() != fragment.checksum {
-                pool.damages.tell(inode, source, NOT_WRITTEN);
-                pool.replication.suspect(inode.id);
-                let what = format!("{}: a fragment is not what was written", inode.name);
-                return Ok(Err((Arc::clone(source), Error::new(ErrorKind::Corrupt, what))));
-            }
-        }
-        Ok(Ok(hash.digest()))
     }
 }
 
@@ -427,38 +342,41 @@ impl Writing {
     }
 }
 
-/// `count` bytes at `from` of every fragment of `data`; of those of data, what lies before their ends.
-fn encode_rows(
-    code: Code,
-    coder: &crate::code::Coder,
-    data: &[u8],
+/// A piece of all fragments of an object: the same range of each, from the beginning of a strip.
+struct Rows {
     from: u64,
     count: u64,
-) -> Result<Vec<IoBuf>> {
-    let (chunks, total) = (code.chunks(), data.len() as u64);
-    let mut rows: Vec<IoBufMut> =
-        (0..code.fragments()).map(|_| IoBufMut::zeroed(count as usize)).collect();
-    let (fragments, parity) = rows.split_at_mut(code.data());
-    for (index, fragment) in fragments.iter_mut().enumerate() {
-        let end = code.fragment_len(total, index).min(from + count);
-        let mut at = from;
-        while at < end {
-            // To the end of the strip.
-            let run = (code.strip() - at % code.strip()).min(end - at) as usize;
-            let (here, there) = ((at - from) as usize, chunks.offset(index, at) as usize);
-            fragment[here..here + run].copy_from_slice(&data[there..there + run]);
-            at += run as u64;
+    /// The length of the object.
+    total: u64,
+}
+
+impl Rows {
+    /// The bytes of every fragment, of those of data up to their ends. `data` are the object's bytes of these rows.
+    fn encode(&self, code: Code, coder: &Coder, data: &[u8]) -> Result<Vec<IoBuf>> {
+        let &Self { from, count, total } = self;
+        let (chunks, begin) = (code.chunks(), from * code.data() as u64);
+        let mut rows: Vec<IoBufMut> =
+            (0..code.fragments()).map(|_| IoBufMut::zeroed(count as usize)).collect();
+        let (fragments, parity) = rows.split_at_mut(code.data());
+        for (index, fragment) in fragments.iter_mut().enumerate() {
+            let end = code.fragment_len(total, index).min(from + count);
+            for at in (from..end).step_by(code.strip() as usize) {
+                let run = code.strip().min(end - at) as usize;
+                let there = (chunks.offset(index, at) - begin) as usize;
+                let here = (at - from) as usize;
+                fragment[here..here + run].copy_from_slice(&data[there..there + run]);
+            }
         }
+        let sources: Vec<&[u8]> = fragments.iter().map(|fragment| &fragment[..]).collect();
+        let mut wanted: Vec<&mut [u8]> = parity.iter_mut().map(|row| &mut row[..]).collect();
+        coder.encode(&sources, &mut wanted)?;
+        let rows = rows.into_iter().enumerate().map(|(index, mut row)| {
+            let own = code.fragment_len(total, index).saturating_sub(from).min(count);
+            row.resize(own as usize);
+            row.freeze()
+        });
+        Ok(rows.collect())
     }
-    let sources: Vec<&[u8]> = fragments.iter().map(|fragment| &fragment[..]).collect();
-    let mut wanted: Vec<&mut [u8]> = parity.iter_mut().map(|row| &mut row[..]).collect();
-    coder.encode(&sources, &mut wanted)?;
-    let rows = rows.into_iter().enumerate().map(|(index, mut row)| {
-        let own = code.fragment_len(total, index).saturating_sub(from).min(count);
-        row.resize(own as usize);
-        row.freeze()
-    });
-    Ok(rows.collect())
 }
 
 /// How far the fragments of an object are rotated: numbers of objects come in steps, which must not meet those of
@@ -468,6 +386,6 @@ const fn rotation(ObjectId(id): ObjectId) -> u64 {
     id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
-const fn placed(number: u64, fragment: Fragment) -> Placed {
+pub(super) const fn placed(number: u64, fragment: Fragment) -> Placed {
     Placed { number, layout: Layout::Fragment(fragment) }
 }

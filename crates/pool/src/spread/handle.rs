@@ -164,12 +164,8 @@ impl Handle {
         number: u64,
         mut failed: Error,
     ) -> Result<IoBufMut> {
-        if let Some(code) = self.inode.code() {
+        if self.inode.code().is_some() {
             self.fragment_failed(number, &failed);
-            return match another_may(&failed) {
-                true => self.read_fragments(code, offset, IoBufMut::zeroed(len), io).await,
-                false => Err(failed),
-            };
         }
         let mut tried = vec![number];
         let mut suspicious = false;
@@ -177,6 +173,10 @@ impl Handle {
         damaged.extend(failed.kind().is_damage().then_some(number));
         self.pool.0.damages.tell_if_damaged(&self.inode, number, &failed);
         while another_may(&failed) {
+            // It may have got fragments in the place of its copies meanwhile.
+            if let Some(code) = self.inode.code() {
+                return self.read_fragments(code, offset, IoBufMut::zeroed(len), io).await;
+            }
             let Some(replica) = self.inode.choose(&tried) else { break };
             if !was_refused(&failed)
                 && let Some(last) = tried.last().and_then(|&last| self.inode.replica(last))

@@ -133,8 +133,11 @@ impl Open {
         Some(Way::Leaf { leaf, piece, number: replica.number, volume })
     }
 
-    /// The position of the copy to read; `None` if all were tried.
+    /// The position of the copy to read; `None` if all were tried, or there are only fragments.
     fn choose(&mut self, tried: &[u64]) -> Option<usize> {
+        if self.code().is_some() {
+            return None;
+        }
         if self.copies.len() == 1 && tried.is_empty() {
             return Some(0);
         }
@@ -702,6 +705,13 @@ impl Inode {
         if open.find(placed.number).is_none() {
             open.copies.push(OpenCopy::closed(placed, members, true));
         }
+    }
+
+    /// Puts these copies in the place of all.
+    pub(super) fn replace(&self, copies: &Copies, members: &Members) {
+        let copies = copies.iter().map(|placed| OpenCopy::closed(placed, members, true)).collect();
+        let old = std::mem::replace(&mut self.open.lock().copies, copies);
+        drop(old);
     }
 
     /// Removes a copy, unless the others do not hold the object.

@@ -43,6 +43,8 @@ mod name_lease;
 mod names;
 mod placing;
 mod rebalancing;
+mod rebuild;
+mod recode;
 mod replication;
 mod resync;
 mod room;

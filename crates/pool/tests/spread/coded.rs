@@ -24,7 +24,7 @@ use volume::{Clock, ErrorKind, Intent, IoBufMut, Result, Volume};
 use crate::crashes::{run, scenarios, start};
 use crate::faults::Rig;
 use crate::model::{Model, Op, view};
-use crate::rig::{IO, POOL, copies, get, mems, name, put};
+use crate::rig::{IO, POOL, copies, get, mems, name, put, read_all};
 
 /// Four of data, two of parity, strips of a page.
 pub(crate) fn code() -> Code {
@@ -509,6 +509,110 @@ fn lost_fragments_are_made_again_in_the_background() {
         };
         select(Box::pin(story), Box::pin(mover.run(Vec::new))).await;
     });
+}
+
+/// A log that is full, and a table written in pieces, as a store makes them.
+async fn seal_two(pool: &Spread) {
+    for (text, intent) in [("x.log", Intent::LOG), ("t", Intent::DATA)] {
+        let object = pool.create(&name(text), &intent).await.unwrap();
+        for at in (0..60_000).step_by(20_000) {
+            let bytes = &random(60_000, 9)[at..at + 20_000];
+            object.write_at(at as u64, bytes.into(), IO).await.unwrap();
+        }
+        object.seal(IO).await.unwrap();
+    }
+}
+
+#[test]
+fn what_was_written_in_pieces_is_cut_once_it_is_complete() {
+    let volumes = mems(6);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        seal_two(&pool).await;
+        let growing = pool.create(&name("y.log"), &Intent::LOG).await.unwrap();
+        growing.write_at(0, random(30_000, 4)[..].into(), IO).await.unwrap();
+        growing.sync(IO).await.unwrap();
+        let held = |pool: &Spread| pool.held().values().map(|held| held.bytes).sum::<u64>();
+        let before = held(&pool);
+        // One handle read from a copy before, and one did not.
+        let (warm, cold) = (pool.open(&name("t")).await.unwrap(), pool.open(&name("x.log")).await);
+        let cold = cold.unwrap();
+        assert!(read_all(&*warm).await.unwrap() == random(60_000, 9));
+        assert_eq!(pool.recode(IO).await, 2);
+        assert_eq!(pool.recode(IO).await, 0);
+        for object in [warm, cold] {
+            assert!(read_all(&*object).await.unwrap() == random(60_000, 9));
+        }
+        // Three copies were three times the bytes, and fragments are half more.
+        assert!(held(&pool) < before - 2 * 85_000, "{} of {before}", held(&pool));
+        for text in ["t", "x.log"] {
+            assert_complete(&pool, text);
+        }
+        assert_eq!(fragments(&pool, "y.log"), []);
+        assert_eq!(pool.check().await.unwrap().findings, []);
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+        drop(pool);
+        let pool = Spread::open(without(&volumes, &[0, 3]), coded()).await.unwrap();
+        for text in ["t", "x.log"] {
+            assert!(get(&pool, text).await.unwrap() == random(60_000, 9), "{text}");
+            assert!(pool.open(&name(text)).await.unwrap().is_log() == (text == "x.log"));
+        }
+    });
+}
+
+/// While a volume is away or bytes are damaged, an object keeps what it has.
+#[test]
+fn nothing_is_cut_that_is_not_whole_or_has_no_place() {
+    let volumes = mems(6);
+    block_on(async {
+        let pool = Spread::open(without(&volumes, &[5]), coded()).await.unwrap();
+        seal_two(&pool).await;
+        assert_eq!(pool.recode(IO).await, 0);
+        pool.add_volume(Member::new("s5", volumes[5].clone())).await.unwrap();
+        for volume in &volumes {
+            for (text, _) in volume.image() {
+                if text.as_str().ends_with(".dat") {
+                    volume.damage(&text, 30_000, |byte| *byte = !*byte);
+                }
+            }
+        }
+        // The log is whole, and every copy of the other is damaged.
+        assert_eq!(pool.recode(IO).await, 1);
+        assert_eq!((fragments(&pool, "t"), fragments(&pool, "x.log").len()), (vec![], 6));
+        assert!(get(&pool, "x.log").await.unwrap() == random(60_000, 9));
+    });
+}
+
+#[test]
+fn a_cut_while_objects_are_cut_loses_none() {
+    for cut in 0.. {
+        let power = Power::new();
+        let machine: Vec<_> = mems(6).into_iter().map(|mem| Crash::new(mem, &power)).collect();
+        block_on(async {
+            let pool = open(&machine).await.unwrap();
+            seal_two(&pool).await;
+            power.cut_after(cut);
+            pool.recode(IO).await;
+        });
+        for lost in [&[][..], &[1, 4], &[cut as usize % 6]] {
+            let context = format!("cut {cut}, lost {lost:?}");
+            let survivors: Vec<_> = machine.iter().map(|v| v.survivor(cut)).collect();
+            block_on(async {
+                let pool = Spread::open(without(&survivors, lost), coded()).await.unwrap();
+                for text in ["t", "x.log"] {
+                    assert!(get(&pool, text).await.unwrap() == random(60_000, 9), "{context}");
+                }
+                if lost.is_empty() {
+                    assert_eq!(pool.check().await.unwrap().findings, [], "{context}");
+                    assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, [], "{context}");
+                }
+            });
+        }
+        if !power.is_off() {
+            assert!(cut > 20, "{cut}");
+            break;
+        }
+    }
 }
 
 /// A pool that kept copies gets a code, and goes back: each object stays what it is.

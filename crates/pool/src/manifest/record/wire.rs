@@ -58,6 +58,11 @@ pub(super) fn put_placed(out: &mut Vec<u8>, placed: &Placed) {
     put_layout(out, &placed.layout);
 }
 
+pub(super) fn put_copies(out: &mut Vec<u8>, copies: &Copies) {
+    put_u16(out, copies.count() as u16);
+    copies.iter().for_each(|placed| put_placed(out, placed));
+}
+
 pub(super) fn put_committed(out: &mut Vec<u8>, committed: &Committed) {
     put_u64(out, committed.len);
     out.push(u8::from(committed.checksum.is_some()));

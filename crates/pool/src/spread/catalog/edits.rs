@@ -162,6 +162,22 @@ impl Catalog {
         Ok(lsn)
     }
 
+    /// Records fragments in the place of all copies of a sealed object; returns the edit to wait for.
+    ///
+    /// # Errors
+    /// `Gone`: it was removed. `Invalid`: it has fragments.
+    pub(crate) fn recode(&self, inode: &Inode, copies: Copies) -> Result<Lsn> {
+        let mut table = self.table.lock();
+        self.must_live(inode.id)?;
+        let recode = Record::Recode { id: inode.id, copies: copies.clone() };
+        let (lsn, dead) = self.journal.record(vec![recode])?;
+        inode.replace(&copies, &self.members);
+        inode.wait_for(lsn);
+        self.tell_places(inode.id);
+        table.condemn(lsn, dead);
+        Ok(lsn)
+    }
+
     /// Drops the copy `number`; returns the edit to wait for. The caller excludes writes.
     ///
     /// # Errors
