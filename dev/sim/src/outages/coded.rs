@@ -1,4 +1,5 @@
-//! Pools that keep long objects as fragments of an erasure code, with some seeds; what was written in pieces has copies.
+//! Pools that keep long objects as fragments of an erasure code, with some seeds. What was written in pieces has
+//! copies, until it is complete and cut.
 //!
 //! An object is there while as many different fragments as the code has data fragments are good. So up to as many
 //! fragments of it rot, and up to as many volumes are lost at one moment, as the code has parity fragments.
@@ -105,6 +106,11 @@ impl Machine {
     ) -> (usize, usize) {
         let objects = pool.objects();
         let mut of_fragments = 0;
+        let strip = pool.code().map_or(u64::MAX, Code::strip);
+        let is_due = |object: &&ObjectStat| object.sealed && object.len > strip;
+        for ObjectStat { name, copies, .. } in objects.iter().filter(is_due) {
+            assert!(has_fragments(copies), "{name}: it is complete, and has {copies:?}");
+        }
         for object in objects.iter().filter(|object| has_fragments(&object.copies)) {
             let (name, copies) = (&object.name, &object.copies);
             of_fragments += usize::from(counts(object));

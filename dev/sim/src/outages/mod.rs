@@ -313,6 +313,7 @@ fn calm_end(
             coded::restore_manifest(&pool).await;
             pool.repair(COPY, |_| ()).await.expect("nothing fails");
             coded::drop_surplus(&pool).await;
+            pool.recode(COPY).await;
         }
         let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
         assert_eq!(repaired.short, [], "copies that cannot be made");
@@ -387,7 +388,7 @@ async fn scrub(sim: Sim, pool: Spread, rot: Rc<Rot>, sure: Sure) {
     }
 }
 
-/// Repairs missing copies, makes further ones, and drops some. Empties volumes of a pool with a code.
+/// Repairs missing copies, makes further ones, and drops some. With a code, empties volumes and cuts objects.
 async fn copy(sim: Sim, pool: Spread, machine: Machine) {
     let (rot, members) = (&machine.rot, machine.tree.members());
     let mut random = sim.random("copier");
@@ -395,6 +396,11 @@ async fn copy(sim: Sim, pool: Spread, machine: Machine) {
         sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
         if pool.code().is_some() && random.random_bool(0.15) {
             machine.drain(&sim, &pool, &mut random).await;
+            continue;
+        }
+        if pool.code().is_some() && random.random_bool(0.1) {
+            let cut = pool.recode(COPY).await;
+            sim.note("copier", format_args!("  {cut} objects are cut into fragments"));
             continue;
         }
         if random.random_bool(0.3) {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::placement::{Code, Layout, VolumeId};
+use policy::placement::{Layout, VolumeId};
 use pool::spread::ObjectStat;
 use pool::{ObjectId, Placed, Spread};
 use rand::RngExt;
@@ -122,6 +122,13 @@ impl Rot {
         self.spots.borrow_mut().clear();
     }
 
+    /// Whether a further copy, or fragment, of an object may rot.
+    fn may_begin(&self, object: &ObjectStat) -> bool {
+        let rotten = self.spots.borrow().get(&object.id).map_or(0, Vec::len);
+        let code = object.copies.iter().find_map(|placed| placed.layout.fragment());
+        rotten < code.map_or(1, |own| own.code.parity()) && !self.is_held(object.id)
+    }
+
     /// Damages a byte of one copy of an object, below what was acknowledged. False if there is no such byte.
     fn spoil(
         &self,
@@ -151,13 +158,8 @@ impl Rot {
         &self,
         machine: &Machine,
         [before, object]: [&ObjectStat; 2],
-        code: Code,
         random: &mut impl RngExt,
     ) -> bool {
-        let rotten = self.spots.borrow().get(&object.id).map_or(0, Vec::len);
-        if rotten == code.parity() {
-            return false;
-        }
         let is_good = |placed: &Placed| {
             let is_away = |volume: &VolumeId| machine.away.contains(&u32::from(volume.0));
             before.copies.contains(placed)
@@ -261,6 +263,17 @@ impl Rot {
     }
 }
 
+/// Mostly leaves only the objects for which `is_better` is true, if there are any.
+fn prefer(
+    objects: &mut Vec<ObjectStat>,
+    is_better: impl Fn(&ObjectStat) -> bool,
+    random: &mut impl RngExt,
+) {
+    if objects.iter().any(&is_better) && random.random_bool(0.7) {
+        objects.retain(is_better);
+    }
+}
+
 impl Machine {
     /// Bits of copies rot, now and then, in the first `len_of` bytes of an object.
     pub(super) async fn rot(
@@ -271,7 +284,8 @@ impl Machine {
         weather: Weather,
     ) {
         let mut random = sim.random("rot");
-        for _ in 0..random.random_range(1..12) {
+        let has_code = pool.code().is_some();
+        for _ in 0..random.random_range(1..if has_code { 40 } else { 12 }) {
             sim.clock().sleep(Duration::from_micros(random.random_range(0..30_000))).await;
             let before = pool.objects();
             // Checksums that the manifest does not have yet cover nothing after a crash.
@@ -282,9 +296,13 @@ impl Machine {
             objects.retain(|object| {
                 // Only where no volume fails does a reader always reach a good copy.
                 let may = weather == Weather::Rot || object.sealed;
-                let is_whole = coded::has_fragments(&object.copies) || !self.rot.has(object.id);
-                may && is_whole && !self.rot.is_held(object.id)
+                may && self.rot.may_begin(object)
             });
+            if has_code {
+                prefer(&mut objects, |object| coded::has_fragments(&object.copies), &mut random);
+                // Of most objects that rot, several fragments do.
+                prefer(&mut objects, |object| self.rot.has(object.id), &mut random);
+            }
             if objects.is_empty() {
                 continue;
             }
@@ -292,14 +310,11 @@ impl Machine {
             let len = len_of(&object.name);
             let len = len.map(|len| if object.sealed { len.min(object.len) } else { len });
             let Some(len) = len.filter(|&len| len > 0) else { continue };
-            let code = object.copies[0].layout.fragment().map(|own| own.code);
-            let rots = match code {
-                None => self.rot.spoil(&self, object, len, &mut random),
-                Some(code) => {
-                    before.iter().find(|before| before.id == object.id).is_some_and(|before| {
-                        self.rot.spoil_fragment(&self, [before, object], code, &mut random)
-                    })
-                }
+            let rots = match coded::has_fragments(&object.copies) {
+                false => self.rot.spoil(&self, object, len, &mut random),
+                true => before.iter().find(|before| before.id == object.id).is_some_and(|before| {
+                    self.rot.spoil_fragment(&self, [before, object], &mut random)
+                }),
             };
             if rots {
                 sim.note("rot", format_args!("! {} of {:?}", object.name, object.copies));
