@@ -317,6 +317,8 @@ impl Figures for Program {
             short_objects: copies.redundancy.short,
             short_bytes: copies.redundancy.short_bytes,
             unreadable_objects: copies.redundancy.unreadable,
+            decoded: pool.decoded(),
+            recoded: pool.recoded(),
         })
     }
 

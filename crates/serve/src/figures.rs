@@ -142,6 +142,10 @@ pub struct Copies {
     pub short_bytes: u64,
     /// Objects without a readable copy.
     pub unreadable_objects: u64,
+    /// Ranges that reads computed from other fragments.
+    pub decoded: u64,
+    /// Objects cut into fragments that had copies.
+    pub recoded: u64,
 }
 
 /// The scrub of a pool.

@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::{self, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -38,11 +40,39 @@ pub struct TlsClientFiles {
     pub ours: Option<(PathBuf, PathBuf)>,
 }
 
+/// The contents of [`TlsClientFiles`].
+pub struct TlsClient(TlsConnector);
+
+impl TlsClient {
+    /// Secures a connection to `host`, a DNS name or an IP address that the server's certificate must have.
+    ///
+    /// # Errors
+    /// `InvalidInput`: `host` is neither. `InvalidData`: the certificate is not that of `host`, or no authority of ours signed
+    /// it. Else those of the connection. A server may reject the client's certificate later, at the first read.
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        host: &str,
+        stream: S,
+    ) -> io::Result<TlsStream<S>> {
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        self.0.connect(name, stream).await
+    }
+}
+
 impl TlsClientFiles {
-    /// Reads the files, and checks that key and certificate match.
+    /// Reads the files, and checks that key and certificate match. Later changes of the files have no effect on it.
     ///
     /// # Errors
     /// The first invalid file.
+    pub fn client(&self) -> Result<TlsClient, TlsError> {
+        self.read().map(TlsClient)
+    }
+
+    /// As [`Self::client`].
+    ///
+    /// # Errors
+    /// As for [`Self::client`].
     pub(crate) fn read(&self) -> Result<TlsConnector, TlsError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()

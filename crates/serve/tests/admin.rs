@@ -166,6 +166,8 @@ impl Figures for Program {
             short_objects: 14,
             short_bytes: 917_504,
             unreadable_objects: 1,
+            decoded: 3,
+            recoded: 2,
         })
     }
 
@@ -397,7 +399,7 @@ fn health_says_what_each_store_does_and_what_is_wrong() {
     with_endpoint(admin(false), |ask| {
         let (status, body) = ask("GET /health", "");
         assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
-        expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work: the mover panicked: start again","series: 3 objects have fewer copies than the pool's `copies` asks for","series: damage found and not repaired: 1; the log and `plimsoll check --scrub` name the places"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false,"tasks":{"mover":{"since_completed_s":2,"failures":0,"error":null,"problem":"the mover panicked: start again"}}},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true,"tasks":{"mover":{"since_completed_s":2,"failures":1,"error":"busy","problem":null}}}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
+        expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work: the mover panicked: start again","series: 3 objects have fewer copies or fragments than the pool promises","series: damage found and not repaired: 1; the log and `plimsoll check --scrub` name the places"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false,"tasks":{"mover":{"since_completed_s":2,"failures":0,"error":null,"problem":"the mover panicked: start again"}}},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true,"tasks":{"mover":{"since_completed_s":2,"failures":1,"error":"busy","problem":null}}}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
     });
 }
 
@@ -654,7 +656,7 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_store_serves_reads gauge
             plimsoll_store_serves_reads{store="kv"} 1
             plimsoll_store_serves_reads{store="series"} 1
-            # HELP plimsoll_store_copies_short Objects with fewer copies than the pool's setting asks for
+            # HELP plimsoll_store_copies_short Objects with fewer copies or fragments than the pool's setting asks for
             # TYPE plimsoll_store_copies_short gauge
             plimsoll_store_copies_short{store="kv"} 0
             plimsoll_store_copies_short{store="series"} 0
@@ -859,15 +861,21 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_copies_promised Copies of each object that the pool's setting asks for
             # TYPE plimsoll_copies_promised gauge
             plimsoll_copies_promised 2
-            # HELP plimsoll_copies_short_objects Objects with fewer copies than the setting asks for
+            # HELP plimsoll_copies_short_objects Objects with fewer copies or fragments than the setting asks for
             # TYPE plimsoll_copies_short_objects gauge
             plimsoll_copies_short_objects 14
             # HELP plimsoll_copies_short_bytes Bytes of the objects with too few copies
             # TYPE plimsoll_copies_short_bytes gauge
             plimsoll_copies_short_bytes 917504
-            # HELP plimsoll_unreadable_objects Objects without a readable copy
+            # HELP plimsoll_unreadable_objects Objects without a readable copy, or with too few fragments
             # TYPE plimsoll_unreadable_objects gauge
             plimsoll_unreadable_objects 1
+            # HELP plimsoll_decoded_reads Ranges that reads computed from other fragments
+            # TYPE plimsoll_decoded_reads counter
+            plimsoll_decoded_reads_total 3
+            # HELP plimsoll_recoded_objects Objects cut into fragments that had copies
+            # TYPE plimsoll_recoded_objects counter
+            plimsoll_recoded_objects_total 2
             # HELP plimsoll_scrub_objects Objects that a scrub read back
             # TYPE plimsoll_scrub_objects counter
             plimsoll_scrub_objects_total 6

@@ -330,11 +330,17 @@ fn table(list: &List) -> String {
     text.extend(table.lines().map(|line| format!("{}\n", line.trim())));
     let List { copies, short_objects: short, short_bytes, unreadable_objects, .. } = *list;
     if copies > 1 {
+        let kept = match &list.code {
+            None => format!("{copies} copies of everything"),
+            Some(code) => {
+                format!("{code} fragments of what is complete, {copies} copies of everything else")
+            }
+        };
         text.push_str(&match short {
-            0 => format!("{copies} copies of everything\n"),
+            0 => format!("{kept}\n"),
             _ => {
                 let bytes = Bytes(short_bytes);
-                format!("{copies} copies of everything, except {short} objects ({bytes}) that have fewer for now\n")
+                format!("{kept}, except {short} objects ({bytes}) that have fewer for now\n")
             }
         });
     }
@@ -432,6 +438,7 @@ mod tests {
         let drain = Drain { moved: 25, left: 75, ..Drain::default() };
         let list = List {
             copies: 2,
+            code: None,
             short_objects: 20,
             short_bytes: 3 << 30,
             unreadable_objects: 100,

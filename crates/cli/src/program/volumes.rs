@@ -30,6 +30,7 @@ impl Program {
             pool: name,
             volumes,
             copies: redundancy.target as u64,
+            code: pool.code().map(|code| code.to_string()),
             short_objects: redundancy.short,
             short_bytes: redundancy.short_bytes,
             unreadable_objects: redundancy.unreadable,

@@ -175,9 +175,10 @@ impl Pool {
             section.note(field.mistake("no placement = \"stripe\" with layout = \"coded\""));
         }
         if let (Some(code), Some(members)) = (&code, &members)
-            && members.len() < code.fragments()
+            // With fewer than it has fragments, which happens when volumes were lost, the pool works, and warns.
+            && members.len() < code.data()
         {
-            let accepted = format!("{} or more, one for each fragment", code.fragments());
+            let accepted = format!("{}, one for each fragment, or more", code.fragments());
             let found = format!("{} members", members.len());
             let field = section.get("volumes");
             field.into_iter().for_each(|field| section.note(field.mistaken(&*found, &*accepted)));

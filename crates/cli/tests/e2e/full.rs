@@ -12,10 +12,10 @@ use crate::place::{Place, until};
 use crate::points;
 
 /// A file system in memory at the place of a volume. Mounting needs root; the test fails without it.
-struct Small<'p>(&'p Path);
+pub(crate) struct Small<'p>(&'p Path);
 
 impl<'p> Small<'p> {
-    fn mount(path: &'p Path, mib: u64) -> Self {
+    pub(crate) fn mount(path: &'p Path, mib: u64) -> Self {
         let size = format!("size={mib}m");
         let mut command = Command::new("mount");
         let mounted = command.args(["-t", "tmpfs", "-o", &size, "plimsoll-e2e"]).arg(path).status();

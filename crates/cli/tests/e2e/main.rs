@@ -11,6 +11,7 @@ mod health;
 mod kill;
 mod log;
 mod markdown;
+mod nbd;
 mod place;
 mod points;
 mod pools;

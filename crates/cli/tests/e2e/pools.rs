@@ -90,7 +90,7 @@ fn check_all(client: &mut Client, version: usize) {
 }
 
 /// The output of the program, which must succeed.
-fn run(place: &Place, args: &[&str]) -> String {
+pub(crate) fn run(place: &Place, args: &[&str]) -> String {
     let ended = place.run(&[args, &["-c", "plimsoll.toml"]].concat());
     assert!(ended.status.success(), "{args:?}: {}{}", ended.out, ended.err);
     ended.out
@@ -276,13 +276,13 @@ fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
 }
 
 /// Whether every object has two copies now.
-fn all_have_two(server: &Server) -> bool {
+pub(crate) fn all_have_two(server: &Server) -> bool {
     let list: Value = serde_json::from_str(&server.admin("GET /volumes").1).expect("JSON");
     list["short_objects"] == 0
 }
 
 /// The number of objects with fewer than two copies, as reported.
-fn short_objects(server: &Server) -> u64 {
+pub(crate) fn short_objects(server: &Server) -> u64 {
     let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
     figures["copies"]["short_objects"].as_u64().expect("a number")
 }

@@ -136,7 +136,7 @@ pub trait BlockDevices: Send + Sync {
     /// The names of all devices, sorted.
     fn names(&self) -> Vec<String>;
 
-    /// Opens a device. All who open it share one.
+    /// Opens a device. All callers share one.
     ///
     /// # Errors
     /// As the kind says.

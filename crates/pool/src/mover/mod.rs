@@ -30,7 +30,7 @@ use policy::migrate::{
     Copying, Dropping, Flight, Pace, Plan, Planner, Policy, Skip, Snapshot, State, Steps, Terms,
     Volume, Why, bytes_per_sec,
 };
-use policy::placement::VolumeId;
+use policy::placement::{Code, VolumeId};
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
 use policy::units::Bytes;
@@ -347,7 +347,8 @@ impl Mover {
         }
         if short > 0 && before.short == 0 {
             let bytes = Bytes(short_bytes);
-            let why = match takers < target {
+            let needed = self.pool.code().map_or(target, Code::fragments);
+            let why = match takers < needed {
                 true => {
                     format!(
                         "only {takers} volumes take copies: add a volume, or bring back those that are away"
@@ -355,10 +356,19 @@ impl Mover {
                 }
                 false => "the missing copies are made in the background".into(),
             };
-            tracing::warn!("{short} objects ({bytes}) have fewer than {target} copies; {why}");
+            let what = self.promise(target);
+            tracing::warn!("{short} objects ({bytes}) have fewer than {what}; {why}");
         }
         if short == 0 && before.short > 0 {
-            tracing::info!("every object has {target} copies again");
+            tracing::info!("every object has {} again", self.promise(target));
+        }
+    }
+
+    /// What every object should have.
+    fn promise(&self, copies: usize) -> String {
+        match self.pool.code() {
+            None => format!("{copies} copies"),
+            Some(code) => format!("{copies} copies, or the fragments of {code}"),
         }
     }
 

@@ -24,16 +24,28 @@ pub(super) struct Coding {
     coders: Mutex<HashMap<(usize, usize), Arc<Coder>>>,
     /// The number of ranges that were computed from other fragments.
     decoded: AtomicU64,
+    /// The number of objects that were cut though they had copies.
+    recoded: AtomicU64,
 }
 
 impl Coding {
     pub(super) fn new(code: Option<Code>) -> Self {
-        Self { code, coders: Mutex::default(), decoded: AtomicU64::new(0) }
+        Self {
+            code,
+            coders: Mutex::default(),
+            decoded: AtomicU64::new(0),
+            recoded: AtomicU64::new(0),
+        }
     }
 
     /// The code for an object of `len` bytes. A shorter one would be stored as often as its copies are, in more files.
     pub(super) fn code_for(&self, len: u64) -> Option<Code> {
         self.code.filter(|code| len > code.strip())
+    }
+
+    /// Counts an object that was cut though it had copies.
+    pub(super) fn count_recoded(&self) {
+        self.recoded.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The coder for objects of this code.
@@ -56,6 +68,12 @@ impl Spread {
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         self.0.coding.code
+    }
+
+    /// The number of objects that were cut though they had copies, since the pool was opened.
+    #[must_use]
+    pub fn recoded(&self) -> u64 {
+        self.0.coding.recoded.load(Ordering::Relaxed)
     }
 
     /// The number of ranges that reads computed from other fragments, since the pool was opened.
@@ -121,10 +139,10 @@ impl Handle {
                 Err(e) => return Err(e),
             }
         }
-        match self.compute(code, piece, io, &replicas, &mut trouble).await {
+        let found = match self.compute(code, piece, io, &replicas, &mut trouble).await? {
             Ok(computed) => return Ok(computed),
-            Err(e) => trouble.failed = Some(prefer(trouble.failed.take(), e)),
-        }
+            Err(found) => found,
+        };
         // Volumes that failed a moment ago are asked last.
         for replica in unwell {
             let into = IoBufMut::zeroed(into.len());
@@ -133,10 +151,14 @@ impl Handle {
                 Err(e) => self.take_note(&mut trouble, replica, e),
             }
         }
-        Err(trouble.failed.unwrap_or_else(|| self.too_few(code, 0)))
+        // Without an error of a volume, the others were lost.
+        Err(trouble.failed.unwrap_or_else(|| self.too_few(code, found)))
     }
 
-    /// Computes a range of one fragment from the same range of others.
+    /// Computes a range of one fragment from the same range of others. The inner error is their number if they are too few.
+    ///
+    /// # Errors
+    /// Those of the coder.
     async fn compute(
         &self,
         code: Code,
@@ -144,7 +166,7 @@ impl Handle {
         io: Io,
         replicas: &[Arc<Replica>],
         trouble: &mut Trouble,
-    ) -> Result<IoBufMut> {
+    ) -> Result<std::result::Result<IoBufMut, usize>> {
         let mut have: Vec<(usize, IoBufMut)> = Vec::new();
         let mut left = self.sources(index, replicas);
         while have.len() < code.data() {
@@ -158,8 +180,7 @@ impl Handle {
                 }
             }
             if asked.is_empty() {
-                let e = self.too_few(code, have.len());
-                return Err(prefer(trouble.failed.take(), e));
+                return Ok(Err(have.len()));
             }
             let reads = asked.iter().map(|source| self.read_padded(source, inner, len, io));
             for (source, read) in asked.iter().zip(join_all(reads).await) {
@@ -178,7 +199,7 @@ impl Handle {
         if trouble.is_suspicious {
             pool.replication.suspect(self.inode().id);
         }
-        Ok(out)
+        Ok(Ok(out))
     }
 
     /// The fragments from which another can be computed, the best one last: those whose volumes did not fail a moment ago,

@@ -107,6 +107,7 @@ impl Spread {
             self.remove_fragments(id, kind, &fragments).await;
         }
         pool.journal.durable(recorded?).await?;
+        pool.coding.count_recoded();
         self.bury().await;
         Ok(())
     }

@@ -131,6 +131,8 @@ struct Short {
     lacks: Vec<Wanting>,
     /// How many copies or fragments may still be lost, of those on volumes that are here, draining ones too.
     spare: usize,
+    /// The volumes of second copies of fragments: they may take the place of what it lacks.
+    doubled: Vec<VolumeId>,
 }
 
 /// What an object lacks.
@@ -180,6 +182,15 @@ impl Spread {
     pub(super) fn warn_of_few_volumes(&self) {
         let copies = self.0.replication.target;
         let here = self.here_without(&self.0.journal.draining()).len();
+        if let Some(code) = self.code()
+            && here < code.fragments()
+        {
+            tracing::warn!(
+                "the pool cuts objects into {} fragments on as many volumes, but only {here} take any: new objects have \
+                 fewer fragments until there are more volumes",
+                code.fragments()
+            );
+        }
         if here < copies {
             tracing::warn!(
                 "the pool keeps {copies} copies of each object on as many volumes, but only {here} take any: \
@@ -236,8 +247,13 @@ impl Spread {
             }
             repaired.looked_at += looked.count;
             after = looked.last;
-            let Some(Short { id, lacks, spare }) = looked.short else { continue };
+            let Some(Short { id, lacks, spare, doubled }) = looked.short else { continue };
             let Ok(inode) = pool.catalog.inode_by_id(id) else { continue };
+            for volume in doubled {
+                if let Err(e) = self.drop_copy(id, volume).await {
+                    tracing::debug!("a second copy of a fragment stays for now: {e}");
+                }
+            }
             for (made, what) in lacks.into_iter().enumerate() {
                 let how = if spare + made == 0 { last } else { how };
                 match self.copy_anywhere(&inode, what, how).await {
@@ -267,10 +283,9 @@ impl Spread {
         self.0.journal.look(|state| {
             let others = state.objects().filter(|(_, object)| !object.is_plain());
             let surplus = others.filter_map(|(id, object)| {
-                let last = surplus(&object.copies, self.0.replication.target, |placed| {
-                    is_usable(placed, &here, state)
-                })?;
-                Some((id, *last.layout.volumes().first()?))
+                let usable = |placed: &Placed| is_usable(placed, &here, state);
+                let surplus = surplus(&object.copies, self.0.replication.target, usable);
+                Some((id, surplus.last().copied()?))
             });
             surplus.collect()
         })
@@ -299,7 +314,8 @@ impl Spread {
                             placed.layout.volumes().iter().all(|v| here.contains(v))
                         };
                         let spare = copies.held(is_here).saturating_sub(copies.needs());
-                        looked.short = Some(Short { id, lacks, spare });
+                        let doubled = surplus(copies, self.0.replication.target, usable);
+                        looked.short = Some(Short { id, lacks, spare, doubled });
                         break;
                     }
                 }
@@ -326,25 +342,27 @@ fn is_usable(placed: &Placed, here: &BTreeSet<VolumeId>, state: &State) -> bool 
     placed.layout.volumes().iter().all(counts)
 }
 
-/// What an object lacks: copies up to `target` of those that are `usable`, or fragments without a usable copy.
+/// What an object lacks: copies up to `target` of those that are `usable`, or fragments without a usable copy, first
+/// those without any: a volume that is away may come back with the others.
 fn lacks(copies: &Copies, target: usize, usable: impl Fn(&Placed) -> bool) -> Vec<Wanting> {
     let Some(code) = copies.code() else {
         return vec![Wanting::Copy; target.saturating_sub(copies.held(usable))];
     };
     let there: BTreeSet<_> =
         copies.iter().filter(|placed| usable(placed)).filter_map(Placed::index).collect();
-    let all = (0..code.fragments() as u8).filter(|index| !there.contains(index));
-    all.map(Wanting::Fragment).collect()
+    let lacking = (0..code.fragments() as u8).filter(|index| !there.contains(index));
+    let mut lacking: Vec<_> = lacking.collect();
+    lacking.sort_by_key(|index| copies.iter().any(|placed| placed.index() == Some(*index)));
+    lacking.into_iter().map(Wanting::Fragment).collect()
 }
 
-/// A usable copy beyond `target`, or a second usable copy of a fragment.
-fn surplus(copies: &Copies, target: usize, usable: impl Fn(&Placed) -> bool) -> Option<&Placed> {
-    let mut usable = copies.iter().filter(|placed| usable(placed));
-    match copies.code() {
-        None => usable.skip(target).last(),
-        Some(_) => {
-            let mut seen = BTreeSet::new();
-            usable.find(|placed| !seen.insert(placed.index()))
-        }
-    }
+/// The volumes of usable copies beyond `target`, or of usable copies of fragments that have another.
+fn surplus(copies: &Copies, target: usize, usable: impl Fn(&Placed) -> bool) -> Vec<VolumeId> {
+    let usable = copies.iter().filter(|placed| usable(placed));
+    let mut seen = BTreeSet::new();
+    let more = usable.enumerate().filter(|(at, placed)| match placed.index() {
+        None => *at >= target,
+        Some(index) => !seen.insert(index),
+    });
+    more.filter_map(|(_, placed)| placed.layout.volumes().first().copied()).collect()
 }

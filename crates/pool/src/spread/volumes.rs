@@ -23,7 +23,7 @@
 //!
 //! No two volumes ever have the same number, so that one that left and comes back is recognised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use policy::placement::VolumeId;
@@ -230,7 +230,11 @@ impl Spread {
         pool.journal.ready().await?;
         let (lsn, _) = pool.journal.record(vec![Record::Drain { volume, drains }])?;
         pool.replication.due();
-        pool.journal.durable(lsn).await
+        pool.journal.durable(lsn).await?;
+        if !drains && let Err(e) = pool.journal.avoid(&BTreeSet::new()).await {
+            tracing::debug!("the manifest does not come back to volume {volume} yet: {e}");
+        }
+        Ok(())
     }
 
     /// Removes an empty volume from the pool. Durable on return: the pool never asks for it again. If the

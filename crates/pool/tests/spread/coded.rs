@@ -15,6 +15,7 @@ use pool::spread::{Opening, Problem, Spread};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::conformance::{self, Blocking};
+use volume::layer::call::Op as Call;
 use volume::layer::crash::{Crash, Power};
 use volume::layer::fault::{Effect, Rule};
 use volume::mem::Mem;
@@ -24,7 +25,7 @@ use volume::{Clock, ErrorKind, Intent, IoBufMut, Result, Volume};
 use crate::crashes::{run, scenarios, start};
 use crate::faults::Rig;
 use crate::model::{Model, Op, view};
-use crate::rig::{IO, POOL, copies, get, mems, name, put, read_all};
+use crate::rig::{IO, POOL, copies, get, manifests, mems, name, put, read_all};
 
 /// Four of data, two of parity, strips of a page.
 pub(crate) fn code() -> Code {
@@ -508,6 +509,86 @@ fn lost_fragments_are_made_again_in_the_background() {
             assert!(get(&pool, "new").await.unwrap() == random(80_000, 5));
         };
         select(Box::pin(story), Box::pin(mover.run(Vec::new))).await;
+    });
+}
+
+/// A fragment that no volume has goes before one whose volume is only away: it took the last place.
+#[test]
+fn what_is_nowhere_is_made_before_what_is_only_away() {
+    let volumes = mems(6);
+    block_on(async { drop(open(&volumes).await.unwrap()) });
+    let repaired = |away: &[usize], of: u64| {
+        block_on(async {
+            let pool = Spread::open(without(&volumes, away), coded()).await.unwrap();
+            if away == [0] {
+                put(&pool, "t", &random(50_000, 1)).await.unwrap();
+            }
+            assert_eq!(pool.repair(IO, |_| ()).await.unwrap().made, of, "without {away:?}");
+        });
+    };
+    repaired(&[0], 0);
+    repaired(&[4], 1);
+    repaired(&[], 0);
+    block_on(async { assert_complete(&open(&volumes).await.unwrap(), "t") });
+}
+
+/// A volume came back after its fragment was made elsewhere: one of the two makes room for what is lost next.
+#[test]
+fn a_second_copy_of_a_fragment_makes_room_for_a_missing_one() {
+    let volumes = mems(7);
+    block_on(async {
+        let pool = Spread::open(without(&volumes, &[6]), coded()).await.unwrap();
+        put(&pool, "t", &random(50_000, 1)).await.unwrap();
+        pool.add_volume(Member::new("s6", volumes[6].clone())).await.unwrap();
+        pool.close().await.unwrap();
+        drop(pool);
+        let pool = Spread::open(without(&volumes, &[4]), coded()).await.unwrap();
+        assert_eq!(pool.repair(IO, |_| ()).await.unwrap().made, 1);
+        pool.close().await.unwrap();
+        drop(pool);
+        let pool = Spread::open(without(&volumes, &[1]), coded()).await.unwrap();
+        let repaired = pool.repair(IO, |_| ()).await.unwrap();
+        assert_eq!((repaired.made, repaired.short.len()), (1, 0), "{repaired:?}");
+        let gone = VolumeId(1);
+        let there = fragments(&pool, "t").into_iter().filter(|(_, volume)| *volume != gone);
+        assert_eq!(there.map(|(index, _)| index).collect::<BTreeSet<_>>().len(), 6);
+    });
+}
+
+/// With as many fragments as hold an object, a volume that fails is why it cannot be read: nothing is lost.
+#[test]
+fn a_volume_that_fails_is_the_error_and_not_what_it_keeps_from_being_read() {
+    let rig = Rig::new(mems(4));
+    block_on(async {
+        let pool = open(&rig.faults).await.unwrap();
+        put(&pool, "t", &random(50_000, 1)).await.unwrap();
+        let object = pool.open(&name("t")).await.unwrap();
+        for kind in [ErrorKind::Poisoned, ErrorKind::Unavailable] {
+            let rule = Rule::new(Effect::Fail(kind)).volume("s1").on(Call::Read);
+            let rule = rig.plan.inject(rule);
+            for _ in 0..3 {
+                let failed = read_all(&*object).await.unwrap_err();
+                assert_eq!(failed.kind(), kind, "{failed}");
+            }
+            rig.plan.lift(rule);
+        }
+        assert!(read_all(&*object).await.unwrap() == random(50_000, 1));
+        assert_eq!(pool.damage().found, 0);
+    });
+}
+
+/// The manifest left a volume that was to be emptied, and two copies do not open without one of them.
+#[test]
+fn the_manifest_comes_back_to_a_volume_that_stays_after_all() {
+    let volumes = mems(3);
+    block_on(async {
+        let pool = Spread::open(without(&volumes, &[]), coded()).await.unwrap();
+        let copies = || volumes.iter().filter(|volume| !manifests(volume).is_empty()).count();
+        pool.set_draining(VolumeId(1), true).await.unwrap();
+        pool.drain(VolumeId(1), IO, |_| ()).await.unwrap();
+        assert_eq!(copies(), 2);
+        pool.set_draining(VolumeId(1), false).await.unwrap();
+        assert_eq!(copies(), 3);
     });
 }
 

@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use policy::placement::VolumeId;
+use policy::placement::{Code, VolumeId};
+use policy::units::KIB;
 use pool::Kind;
 use pool::spread::{Spread, VolumeState};
 use volume::mem::{Image, Mem};
@@ -93,6 +94,23 @@ async fn write_v4(volumes: &[Mem]) {
         object.write_at(0, IoBuf::from(&pattern(700)[..]), IO).await.unwrap();
         object.sync(IO).await.unwrap();
     }
+}
+
+/// The additions of version 5: fragments, of an object written whole and of one that had copies before.
+async fn write_v5(volumes: &[Mem]) {
+    let open = || Spread::open(members(volumes), opening("single").code(small_code()));
+    let pool = open().await.unwrap();
+    put(&pool, "kv/000001.sst", &pattern(20_000)).await.unwrap();
+    drop(pool);
+    let pool = open().await.unwrap();
+    let log = pool.create(&name("kv/000002.log"), &Intent::LOG).await.unwrap();
+    log.write_at(0, IoBuf::from(&pattern(9000)[..]), IO).await.unwrap();
+    log.seal(IO).await.unwrap();
+    assert_eq!(pool.recode(IO).await, 1);
+}
+
+fn small_code() -> Code {
+    Code::new(2, 1, 4 * KIB).unwrap()
 }
 
 fn load(version: &str) -> Vec<Mem> {
@@ -224,6 +242,35 @@ fn version_4_opens() {
         }
         assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
     });
+}
+
+#[test]
+fn version_5_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !sample("v5").exists() {
+        let volumes = mems(VOLUMES);
+        block_on(write_v5(&volumes));
+        save("v5", &volumes);
+    }
+    for away in [None, Some(0), Some(1), Some(2)] {
+        let volumes = load("v5");
+        let here = members(&volumes).into_iter().enumerate();
+        let here = here.filter(|(at, _)| Some(*at) != away).map(|(_, member)| member).collect();
+        block_on(async {
+            let report = Spread::inspect(&members(&volumes)).await.unwrap();
+            assert_eq!((report.objects, report.findings), (2, vec![]));
+            let pool = Spread::open(here, opening("single").allow_away()).await.unwrap();
+            for (text, len) in [("kv/000001.sst", 20_000), ("kv/000002.log", 9000)] {
+                assert_eq!(get(&pool, text).await.unwrap(), pattern(len), "without {away:?}");
+                let on = id_of(&pool, text).await;
+                let layouts = pool.copies_of(on).into_iter().map(|placed| placed.layout);
+                let codes = layouts.filter_map(|layout| Some(layout.fragment()?.code));
+                assert_eq!(codes.collect::<Vec<_>>(), [small_code(); 3]);
+            }
+            if away.is_none() {
+                assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+            }
+        });
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Health {
             if store.copies_short > 0 {
                 let objects = store.copies_short;
                 problems.push(format!(
-                    "{name}: {objects} objects have fewer copies than the pool's `copies` asks for"
+                    "{name}: {objects} objects have fewer copies or fragments than the pool promises"
                 ));
             }
             if store.damaged > 0 {

@@ -72,7 +72,7 @@ fn health(page: &mut Page, health: &Health) {
     });
     of.gauge(
         "store_copies_short",
-        "Objects with fewer copies than the pool's setting asks for",
+        "Objects with fewer copies or fragments than the pool's setting asks for",
         |s| s.copies_short,
     );
     of.gauge("store_damaged", "Damaged places that are not repaired", |s| s.damaged);
@@ -225,11 +225,19 @@ fn copies(page: &mut Page, copies: Option<&Copies>) {
     of.gauge("copies_promised", "Copies of each object that the pool's setting asks for", |c| {
         c.promised
     });
-    of.gauge("copies_short_objects", "Objects with fewer copies than the setting asks for", |c| {
-        c.short_objects
-    });
+    of.gauge(
+        "copies_short_objects",
+        "Objects with fewer copies or fragments than the setting asks for",
+        |c| c.short_objects,
+    );
     of.gauge("copies_short_bytes", "Bytes of the objects with too few copies", |c| c.short_bytes);
-    of.gauge("unreadable_objects", "Objects without a readable copy", |c| c.unreadable_objects);
+    of.gauge(
+        "unreadable_objects",
+        "Objects without a readable copy, or with too few fragments",
+        |c| c.unreadable_objects,
+    );
+    of.counter("decoded_reads", "Ranges that reads computed from other fragments", |c| c.decoded);
+    of.counter("recoded_objects", "Objects cut into fragments that had copies", |c| c.recoded);
 }
 
 fn scrub(page: &mut Page, scrub: Option<&Scrub>) {

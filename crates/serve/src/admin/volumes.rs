@@ -12,13 +12,16 @@ pub struct List {
     /// The replication target.
     #[serde(default)]
     pub copies: u64,
-    /// Objects with fewer copies on volumes that are present and stay.
+    /// The erasure code that cuts complete objects into fragments, such as "4+2". Only others have copies then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Objects with fewer copies, or fragments, on volumes that are present and stay.
     #[serde(default)]
     pub short_objects: u64,
     /// Their bytes.
     #[serde(default)]
     pub short_bytes: u64,
-    /// Objects without a readable copy: their volumes are away or lost.
+    /// Objects without a readable copy, or with too few fragments: their volumes are away or lost.
     #[serde(default)]
     pub unreadable_objects: u64,
 }

@@ -22,7 +22,7 @@ use crate::tls::Tls;
 
 /// The read buffer during negotiation.
 const INPUT_BYTES: usize = 4096;
-/// Answers to options are sent at the latest when there are so many bytes of them.
+/// The most bytes of answers to options that wait to be sent.
 const ANSWERS_BYTES: usize = 64 * 1024;
 
 /// A connection from its admission on.

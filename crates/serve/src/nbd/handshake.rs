@@ -182,7 +182,7 @@ impl Handshake {
         self.allocation_of = None;
     }
 
-    /// Answers after nothing of the client's earlier connections is in progress.
+    /// Answers a client whose earlier connections have ended, with all of their requests.
     pub(super) fn took_over(epoch: &CacheEpoch, out: &mut BytesMut) {
         OptionReplyHead::encode(OptionCode::TakeOver, OptionReply::CacheEpoch, epoch, out);
         OptionReplyHead::encode(OptionCode::TakeOver, OptionReply::Ack, &[], out);

@@ -106,8 +106,8 @@ impl Intake {
         Self { agreed, input, state: State::Head }
     }
 
-    /// Takes the next request for a device of `size` bytes, if `has_room` for one more that needs this many bytes of memory,
-    /// besides so many requests and bytes that were not returned yet.
+    /// Takes the next request for a device of `size` bytes. `has_room` says whether the connection may begin one more: its
+    /// arguments are the requests and bytes that this call has taken already, and the bytes of memory that the next one needs.
     ///
     /// # Errors
     /// The client sends something else.

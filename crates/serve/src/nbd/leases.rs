@@ -2,7 +2,7 @@
 //!
 //! A client that lost its connection dials again, and sends again what was not answered. The server may still have the
 //! earlier connection, and a write on it that would overtake the repeated one. So the newer connection ends the earlier ones
-//! first, and waits until nothing of them is in progress.
+//! first, and waits until their requests in progress have ended.
 //!
 //! An id takes memory while a connection with it is open, and each connection has one id at most.
 
@@ -25,11 +25,11 @@ struct Holder {
     number: u64,
     /// Cancelled to end the connection.
     end: CancellationToken,
-    /// Cancelled when nothing of the connection is in progress.
+    /// Cancelled when the last request of the connection has ended.
     ended: CancellationToken,
 }
 
-/// A connection's hold on an id, until a newer connection takes it. Drop it once nothing of the connection is in progress.
+/// A connection's hold on an id, until a newer connection takes it. Drop it once all requests of the connection have ended.
 #[derive(Debug)]
 pub(super) struct Lease {
     leases: Arc<Leases>,
@@ -60,7 +60,7 @@ impl Leases {
 }
 
 impl Lease {
-    /// Waits until nothing of the earlier connections is in progress. A caller may stop waiting at any time.
+    /// Waits until all requests of the earlier connections have ended. A caller may stop waiting at any time.
     pub(super) async fn wait_for_earlier(&self) {
         for earlier in &self.earlier {
             earlier.cancelled().await;

@@ -129,7 +129,7 @@ impl Refusal {
 /// The bytes that follow a request.
 ///
 /// # Errors
-/// No client sends so many: they are not worth reading.
+/// The client announces more bytes than any client sends: close the connection.
 pub(super) fn payload(request: &Request, agreed: Agreed) -> Result<u64, Malformed> {
     let is_flagged = agreed.replies == Replies::Extended && request.flags & PAYLOAD_LEN != 0;
     if request.command != Command::Write && !is_flagged {
@@ -210,7 +210,7 @@ pub(super) fn plan(request: &Request, agreed: Agreed, size: u64) -> Result<Plan,
 pub(super) enum Done<'a> {
     /// It is done.
     Changed,
-    /// So many bytes were read. They follow the reply.
+    /// The number of bytes that were read. They follow the reply.
     Read(usize),
     /// The extents from the request's offset on.
     Extents(&'a [Extent]),

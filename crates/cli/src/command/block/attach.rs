@@ -19,11 +19,12 @@ use anyhow::{Context, bail};
 use rustix::mm::MlockAllFlags;
 use rustix::process::configure_io_flusher_behavior;
 use serve::nbd::wire::{Export, flags};
+use serve::tls::TlsClientFiles;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use volume::Clock;
 
-use self::client::{Connection, Failure};
+use self::client::{Connection, Failure, Secure};
 use self::identity::Identity;
 use self::link::{Around, End, Link};
 use super::kernel::{Backend, Device, Terms};
@@ -57,6 +58,7 @@ const FOREVER: Duration = Duration::from_secs(20 * 86400);
   modprobe nbd
   plimsoll block attach root /dev/nbd0
   plimsoll block attach root /dev/nbd0 --server 10.0.0.7:10809 --give-up 10min
+  plimsoll block attach root /dev/nbd0 --server store:10809 --tls-ca ca.pem --tls-cert host.pem --tls-key host.key
   plimsoll block attach root /dev/nbd0 --server /run/plimsoll/nbd")]
 pub(crate) struct Args {
     /// The name of the block device at the server
@@ -69,6 +71,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10809")]
     server: String,
 
+    /// Connect over TLS to a server whose certificate is signed by an authority in this file (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    /// The certificate of this machine that the server asks for (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of --tls-cert (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
     /// Detach, which fails all I/O of the disk, when the server was away for so long; without it, wait forever
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     give_up: Option<Duration>,
@@ -80,11 +94,26 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let device = Device::at(&args.device)?;
+    // Read once: a read while the server is away could wait for this very disk.
+    let secure = args.secure()?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(attach(args, &device))
+    runtime.block_on(attach(args, &device, secure))
 }
 
-async fn attach(args: &Args, device: &Device) -> anyhow::Result<()> {
+impl Args {
+    /// TLS to the server, if the arguments ask for it.
+    fn secure(&self) -> anyhow::Result<Option<Secure>> {
+        let Some(ca) = self.tls_ca.clone() else { return Ok(None) };
+        let server = self.server.rsplit_once(':').filter(|_| !self.server.contains('/'));
+        let (host, _) = server.context("--tls-ca: TLS takes a server at HOST:PORT")?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let ours = self.tls_cert.clone().zip(self.tls_key.clone());
+        let client = TlsClientFiles { ca, ours }.client()?;
+        Ok(Some(Secure { client, host }))
+    }
+}
+
+async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow::Result<()> {
     let path = args.device.display();
     let clock = Clock::real();
     let (identity, is_new) = match device.backend()? {
@@ -99,7 +128,7 @@ async fn attach(args: &Args, device: &Device) -> anyhow::Result<()> {
         }
     };
     let wait = args.give_up.map_or(FOREVER, |most| most.min(FOREVER));
-    let mut around = Outside { args, device, clock: clock.clone(), identity };
+    let mut around = Outside { args, device, secure, clock: clock.clone(), identity };
     let (export, socket, first) = if is_new {
         let server = &args.server;
         let first = around.dial().await.with_context(|| format!("the server at {server}"))?;
@@ -158,6 +187,7 @@ fn stay_in_memory() {
 struct Outside<'a> {
     args: &'a Args,
     device: &'a Device,
+    secure: Option<Secure>,
     clock: Clock,
     identity: Identity,
 }
@@ -170,9 +200,11 @@ impl Around for Outside<'_> {
                 return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
             }
         };
-        let mut connection = client::negotiate(stream, &self.args.name, &self.identity.id).await?;
+        let Self { args, identity, secure, .. } = self;
+        let negotiated = client::negotiate(stream, &args.name, &identity.id, secure.as_ref()).await;
+        let mut connection = negotiated?;
         let flags = &mut connection.export.flags;
-        *flags = (*flags & FLAGS) | if self.args.read_only { flags::READ_ONLY } else { 0 };
+        *flags = (*flags & FLAGS) | if args.read_only { flags::READ_ONLY } else { 0 };
         Ok(connection)
     }
 

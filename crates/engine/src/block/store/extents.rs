@@ -189,7 +189,7 @@ impl Extents {
             Err(error) if error.kind() == volume::ErrorKind::NotFound => {
                 self.settle_names().await?
             }
-            // The next opening may find it removed: nobody reads or writes it before it is.
+            // The next opening may find it removed. Reads and writes wait until the removal has ended.
             Err(error) => return Err(error),
         }
         let mut state = self.state.lock();
@@ -250,7 +250,7 @@ impl Extents {
 }
 
 impl State {
-    /// Closes extents that nobody uses, until there is place for one more.
+    /// Closes extents without a call under way until fewer than [`OPEN_MAX`] are open.
     fn close_unused(&mut self) {
         for _ in 0..self.queue.len() {
             if self.open.len() < OPEN_MAX {
@@ -258,7 +258,8 @@ impl State {
             }
             let Some(number) = self.queue.pop_front() else { return };
             match self.open.get(&number) {
-                // Nobody can get it while this lock is held. One whose removal was given up must still be known.
+                // This lock keeps calls from taking it meanwhile. An extent whose removal was given up stays, so that the
+                // next call ends the removal.
                 Some(extent) if Arc::strong_count(extent) == 1 && !extent.is_gone() => {
                     drop(self.open.remove(&number));
                 }

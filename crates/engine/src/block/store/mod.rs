@@ -16,7 +16,6 @@
 //!
 //! The volume must be able to rename, and must keep one order of changes of names: the outermost pool does.
 
-mod clean;
 mod damaged;
 mod device;
 mod extents;
@@ -35,7 +34,6 @@ mod table;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,7 +43,7 @@ use parking_lot::Mutex;
 use policy::contract::Contract;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
-use volume::{Clock, ErrorKind, Extent as Part, Intent, IoBuf, IoBufMut, Name, Volume};
+use volume::{Clock, ErrorKind, Intent, IoBuf, IoBufMut, Name, Volume};
 
 use self::damaged::Damaged;
 use self::device::Device;
@@ -56,9 +54,9 @@ pub use self::figures::{DeviceFigures, Figures};
 use self::marks::Marks;
 use self::pages::Pages;
 use self::room::Room;
-use self::shape::{BLOCK, REGION, REGIONS_MAX, Shape};
+use self::shape::{REGION, REGIONS_MAX, Shape};
 use self::table::{Row, Table, check_limit, check_name, check_size};
-use super::{BlockDevice, BlockDevices, Durable, Error, Geometry, Pending, Result, Zeros};
+use super::{BlockDevice, BlockDevices, Error, Pending, Result};
 use crate::health::StoreHealth;
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Log);
@@ -231,7 +229,7 @@ impl Store {
             row.size = size;
         }
         if size < before {
-            // First nobody writes there any more.
+            // From here on, calls beyond the new end fail.
             device.size.store(size, Ordering::Release);
             let cut = device.cut(size..before).await;
             if let Err(error) = cut.and(self.0.shared.write_table(&next).await) {
@@ -512,49 +510,5 @@ impl BlockDevices for Store {
     fn open(&self, name: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
         let device = self.device(name).map(|device| device as Arc<dyn BlockDevice>);
         Box::pin(std::future::ready(device))
-    }
-}
-
-impl BlockDevice for Device {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            size: self.size(),
-            block: BLOCK as u32,
-            writes_are_durable: self.shared.options.durable,
-        }
-    }
-
-    fn read(&self, offset: u64, into: IoBufMut) -> Pending<'_, IoBufMut> {
-        Box::pin(Self::read(self, offset, into))
-    }
-
-    fn write(&self, offset: u64, data: IoBuf, durable: Durable) -> Pending<'_, ()> {
-        Box::pin(Self::write(self, offset, data, durable))
-    }
-
-    fn zero(
-        &self,
-        range: Range<u64>,
-        room: Zeros,
-        fast: bool,
-        durable: Durable,
-    ) -> Pending<'_, ()> {
-        Box::pin(Self::zero(self, range, room, fast, durable))
-    }
-
-    fn discard(&self, range: Range<u64>, durable: Durable) -> Pending<'_, ()> {
-        Box::pin(Self::discard(self, range, durable))
-    }
-
-    fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(Self::flush(self))
-    }
-
-    fn extents(&self, range: Range<u64>, most: usize) -> Pending<'_, Vec<Part>> {
-        Box::pin(self.extents_of(range, most))
-    }
-
-    fn prefetch(&self, range: Range<u64>) -> Pending<'_, ()> {
-        Box::pin(Self::prefetch(self, range))
     }
 }

@@ -37,7 +37,7 @@ impl Pace {
         (self.paid / WRITES) as usize
     }
 
-    /// So many were cleaned.
+    /// Charges regions that are being cleaned.
     pub(super) fn cleaned(&mut self, regions: usize) {
         self.paid = self.paid.saturating_sub((regions as u64).saturating_mul(WRITES));
     }

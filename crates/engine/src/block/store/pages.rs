@@ -1,7 +1,7 @@
 //! The checksums of regions in memory, up to a limit.
 //!
 //! A page is *loaded* from its slot when it is first needed, and *changed* when it knows more than the slot. A page that is
-//! loaded, not changed and in nobody's hands can go; those that were used lately go last.
+//! loaded, not changed and not in use by a call can be evicted; pages that were used lately are evicted last.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(super) const PAGE_BYTES: u64 = 4 * BLOCKS as u64 + 128;
 const PAGES_MIN: usize = 8;
 
 /// One extent, from its creation or the store's opening to its removal or the store's end. Another extent in its place is
-/// another incarnation, so that nobody takes the checksums of one for those of the other.
+/// another incarnation, so a late call cannot take the checksums of one for those of the other.
 pub(super) type Incarnation = u64;
 
 /// A page: of which extent, and of which of its regions.
@@ -51,7 +51,7 @@ pub(super) struct Page {
 }
 
 impl Pages {
-    /// At most so many bytes, but at least [`PAGES_MIN`] pages.
+    /// Room for `bytes` of pages, and for [`PAGES_MIN`] pages at least.
     pub(super) fn new(bytes: u64) -> Self {
         let max = usize::try_from(bytes / PAGE_BYTES).unwrap_or(usize::MAX);
         Self { max: max.max(PAGES_MIN), held: Mutex::default() }

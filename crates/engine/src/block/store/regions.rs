@@ -87,7 +87,7 @@ impl Regions {
         }
     }
 
-    /// The state of a region that nobody writes: it has not changed while this stays the same.
+    /// The epoch of a region without writes under way. The region is unchanged while its epoch is.
     pub(super) fn idle(&self, number: u64) -> Option<u64> {
         let all = self.all.lock();
         all.get(&number).filter(|region| region.writers == 0).map(|region| region.epoch)
@@ -107,8 +107,8 @@ impl Regions {
         unchanged
     }
 
-    /// At most `allowed` of the regions that nobody wrote for this long, those first that were not written for the longest
-    /// time; and as many as there are beyond `most`.
+    /// The regions to clean, least recently written first: at most `allowed` of those that were last written `after` ago or
+    /// earlier, and in any case enough that `most` are left.
     pub(super) fn to_clean(
         &self,
         now: Instant,

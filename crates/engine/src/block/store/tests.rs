@@ -6,16 +6,21 @@ mod crashes;
 mod devices;
 mod full;
 mod model;
+mod stored;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ::pool::PoolId;
 use ::pool::spread::{Opening, Spread};
 use policy::placement::RoundRobin;
+use volume::Extent as Part;
 use volume::layer::crash::{Crash, Power};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 
+use super::super::{Durable, Zeros};
+use super::shape::BLOCK;
 use super::*;
 
 /// Volumes of one machine, a pool on them, and a store on that.

@@ -57,7 +57,7 @@ impl Recorder {
         self.goes_on.send_replace(true);
     }
 
-    /// Waits until so many writes have begun.
+    /// Waits until `count` writes have begun.
     pub(super) async fn has_begun(&self, count: usize) {
         while self.begun.lock().len() < count {
             tokio::task::yield_now().await;

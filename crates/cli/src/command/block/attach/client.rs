@@ -11,6 +11,10 @@
 //! answered is still there; after the death of a machine with changes in its memory the epoch is another one.
 //!
 //! Other servers do not know the option. With them all is well as long as servers die and networks do not.
+//!
+//! # TLS
+//!
+//! With [`Secure`], the client asks for TLS before it names a device, and gives up on a server that has none.
 
 use std::io;
 use std::time::Duration;
@@ -20,6 +24,7 @@ use serve::nbd::wire::{
     self, CacheEpoch, Export, GREETING_BYTES, Info, InfoKind, InfoRequest, Malformed,
     OPTION_REPLY_BYTES, OptionCode, OptionHead, OptionReply, OptionReplyHead, flags,
 };
+use serve::tls::TlsClient;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -41,6 +46,13 @@ pub(super) struct Connection {
     pub(super) export: Export,
     /// The server's cache epoch; `None` if it cannot end earlier connections.
     pub(super) epoch: Option<CacheEpoch>,
+}
+
+/// TLS to a server.
+pub(super) struct Secure {
+    pub(super) client: TlsClient,
+    /// The name or address in the server's certificate.
+    pub(super) host: String,
 }
 
 /// Why there is no connection.
@@ -82,7 +94,7 @@ pub(super) async fn dial(server: &str) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(stream))
 }
 
-/// Agrees on the export `name`, as the only connection of the device `id`.
+/// Agrees on the export `name`, as the only connection of the device `id`; with `secure` over TLS.
 ///
 /// # Errors
 /// As the kind says.
@@ -90,11 +102,15 @@ pub(super) async fn negotiate(
     mut stream: Box<dyn Stream>,
     name: &str,
     id: &[u8; 16],
+    secure: Option<&Secure>,
 ) -> Result<Connection, Failure> {
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).await?;
     let offered = wire::decode_greeting(&greeting)?;
     stream.write_u32((offered & (flags::FIXED_NEWSTYLE | flags::NO_ZEROES)).into()).await?;
+    if let Some(secure) = secure {
+        stream = start_tls(stream, secure).await?;
+    }
     let epoch = take_over(&mut stream, id).await?;
     let mut request = Vec::new();
     InfoRequest { name: name.into(), wanted: vec![InfoKind::BlockSize] }.encode(&mut request);
@@ -123,6 +139,29 @@ pub(super) async fn negotiate(
     let export =
         export.ok_or_else(|| Failure::Refused("it does not say how large the device is".into()))?;
     Ok(Connection { stream, export, epoch })
+}
+
+/// Secures a connection.
+async fn start_tls(
+    mut stream: Box<dyn Stream>,
+    Secure { client, host }: &Secure,
+) -> Result<Box<dyn Stream>, Failure> {
+    let option = OptionCode::StartTls;
+    ask(&mut stream, option, &[]).await?;
+    match reply(&mut stream, option).await? {
+        (OptionReply::Ack, _) => (),
+        (OptionReply::Unsupported | OptionReply::Policy, _) => {
+            return Err(Failure::Refused("it takes no connections over TLS".into()));
+        }
+        (reply, body) => return Err(failed(reply, &body)),
+    }
+    match client.connect(host, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(Failure::Refused(format!("TLS: {error}")))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Ends earlier connections of the device. Returns the cache epoch of a server that can.
@@ -190,7 +229,9 @@ fn failed(reply: OptionReply, message: &[u8]) -> Failure {
     let message = String::from_utf8_lossy(message);
     match reply {
         OptionReply::Shutdown => Failure::Away(io::Error::other("it is shutting down")),
-        OptionReply::TlsRequired => Failure::Refused("it takes connections over TLS only".into()),
+        OptionReply::TlsRequired => {
+            Failure::Refused("it takes connections over TLS only: give --tls-ca".into())
+        }
         _ if message.is_empty() => Failure::Refused(format!("it refuses: {reply:?}")),
         _ => Failure::Refused(format!("it refuses: {message}")),
     }
@@ -214,7 +255,7 @@ mod tests {
             OptionReplyHead::encode(option, reply, body, &mut script);
         }
         theirs.write_all(&script).await.expect("room");
-        let connection = negotiate(Box::new(ours) as Box<dyn Stream>, "root", &[7; 16]).await;
+        let connection = negotiate(Box::new(ours) as Box<dyn Stream>, "root", &[7; 16], None).await;
         (connection, received(&mut theirs).await)
     }
 
@@ -299,7 +340,7 @@ mod tests {
                 "no block device root; the server has a, b",
             ),
             (&[no, unknown, (List, Ack, &[])], "no block device root; the server has none"),
-            (&[no, (Go, TlsRequired, &[])], "it takes connections over TLS only"),
+            (&[no, (Go, TlsRequired, &[])], "it takes connections over TLS only: give --tls-ca"),
             (&[no, (Go, Policy, b"by policy")], "it refuses: by policy"),
             (&[no, (List, Ack, &[])], "its replies do not keep to the NBD protocol"),
             (&[no, (Go, Ack, &[])], "it does not say how large the device is"),

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use serve::nbd::wire::{CacheEpoch, Export};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use volume::Clock;
 
 use super::client::{Connection, Failure};
+use super::outgoing::Outgoing;
 use super::relay::{Relay, Violation};
 
 /// The shortest time between two attempts to connect.
@@ -112,6 +113,7 @@ impl<A: Around> Link<A> {
         let Self { relay, kernel, .. } = self;
         let (mut kernel_in, mut kernel_out) = kernel.split();
         let (mut server_in, mut server_out) = tokio::io::split(&mut connection.stream);
+        let mut is_sent = true;
         loop {
             if relay.is_over() && relay.to_server.is_empty() {
                 // The device is gone, whether the server hears of it or not.
@@ -137,9 +139,10 @@ impl<A: Around> Link<A> {
                         relay.to_kernel.clear();
                     }
                 }
-                wrote = server_out.write_buf(&mut relay.to_server), if !relay.to_server.is_empty() => {
-                    if let Err(error) = wrote {
-                        return Ok(error.to_string());
+                sent = send(&mut server_out, &mut relay.to_server), if !(is_sent && relay.to_server.is_empty()) => {
+                    match sent {
+                        Ok(all) => is_sent = all,
+                        Err(error) => return Ok(error.to_string()),
                     }
                 }
             }
@@ -210,6 +213,15 @@ fn on_kernel(relay: &mut Relay, read: io::Result<usize>) -> Result<(), End> {
         Ok(0) => Err(End::Kernel("it was closed".into())),
         Ok(_) => relay.on_kernel().map_err(|Violation(what)| End::Kernel(what)),
         Err(error) => Err(End::Kernel(error.to_string())),
+    }
+}
+
+/// Writes some of the queue; if it is empty, flushes what a TLS stream still holds. Returns whether everything is sent.
+/// A caller may stop waiting at any time.
+async fn send(to: &mut (impl AsyncWrite + Unpin), queue: &mut Outgoing) -> io::Result<bool> {
+    match queue.is_empty() {
+        true => to.flush().await.map(|()| true),
+        false => to.write_buf(queue).await.map(|_| false),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
-/// A queue of messages, which share their memory with others who keep them.
+/// A queue of messages. They share their memory with the relay, which keeps requests until they are answered.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     messages: VecDeque<Bytes>,

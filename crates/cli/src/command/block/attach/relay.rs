@@ -41,7 +41,7 @@ impl From<Malformed> for Violation {
     }
 }
 
-/// A relay. Whoever has it moves bytes between its four buffers and two sockets.
+/// A relay. Its owner, a `Link`, moves bytes between its four buffers and two sockets.
 #[derive(Debug, Default)]
 pub(super) struct Relay {
     /// Append what the kernel sent, then call [`Self::on_kernel`].
@@ -62,7 +62,7 @@ pub(super) struct Relay {
     is_over: bool,
     /// Changes that were answered without being durable, as a count.
     changes: u64,
-    /// The first so many of them are durable, or their loss was reported.
+    /// How many of them, from the first one on, are durable or were reported as lost.
     durable: u64,
     /// Changes before this count may be lost, and no flush has said so yet.
     lost: Option<u64>,

@@ -12,6 +12,7 @@ use volume::{IoBuf, IoBufMut};
 use super::*;
 
 mod network;
+mod tls;
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;

@@ -156,7 +156,7 @@ impl Around for Network {
         self.queue.send(theirs).await.expect("the server runs");
         let bytes_left = self.random.random_range(200..60_000);
         let stream = Breaking { stream: Some(ours), bytes_left, broken: Arc::clone(&self.broken) };
-        negotiate(Box::new(stream), "d", &[7; 16]).await
+        negotiate(Box::new(stream), "d", &[7; 16], None).await
     }
 
     fn resize(&mut self, _: u64) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
-//! Makes regions clean that nobody writes any more: their bytes and checksums are durable, and their marks go. A crash then
-//! leaves them in no doubt.
+//! Cleans regions that have no writes under way: makes their bytes and checksums durable, and clears their marks. A crash
+//! then leaves them in no doubt.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,12 +10,12 @@ use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use volume::IoBufMut;
 
-use super::super::Result;
-use super::device::Device;
-use super::extents::Extent;
-use super::pages::Page;
-use super::shape::{BLOCK, BLOCKS, REGION};
-use super::sums::{Known, sum};
+use super::super::super::Result;
+use super::super::extents::Extent;
+use super::super::pages::Page;
+use super::super::shape::{BLOCK, BLOCKS, REGION};
+use super::super::sums::{Known, sum};
+use super::Device;
 
 /// It can wait for spare operations: until then, a crash leaves more in doubt.
 const IDLE: Io = Io::new(Origin::Bulk, Step::Data);
@@ -27,7 +27,7 @@ const SOME: usize = 8;
 /// A region that may be clean soon.
 struct Candidate {
     number: u64,
-    /// As [`Regions::idle`](super::regions::Regions::idle) gave it.
+    /// As [`Regions::idle`](super::super::regions::Regions::idle) gave it.
     epoch: u64,
 }
 
@@ -36,7 +36,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of the volume: other regions are cleaned all the same.
-    pub(super) async fn clean_cold(&self) -> Result<()> {
+    pub(in crate::block::store) async fn clean_cold(&self) -> Result<()> {
         let options = &self.shared.options;
         let (now, after) = (self.shared.clock.now(), options.clean_after);
         let written = self.written.load(Ordering::Relaxed);
@@ -46,11 +46,11 @@ impl Device {
         self.clean(&cold).await
     }
 
-    /// Cleans every region that nobody writes now.
+    /// Cleans every region without writes under way.
     ///
     /// # Errors
     /// Those of the volume: other regions are cleaned all the same.
-    pub(super) async fn clean_all(&self) -> Result<()> {
+    pub(in crate::block::store) async fn clean_all(&self) -> Result<()> {
         let now = self.shared.clock.now();
         let all = self.regions.to_clean(now, Duration::ZERO, 0, usize::MAX);
         self.clean(&all).await
