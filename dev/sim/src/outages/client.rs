@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::intent::{Family, Intent, Kind};
+use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use pool::Spread;
 use pool::spread::Handle;
@@ -16,6 +17,7 @@ use rand::{Rng, RngExt};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::{Check, Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
+use super::coded;
 use super::expect::{self, Overwrites, Stage, Thing};
 use super::rot::Rot;
 use crate::Sim;
@@ -44,6 +46,8 @@ pub(super) struct Client {
     home: String,
     random: RefCell<Xoshiro256PlusPlus>,
     rot: Rc<Rot>,
+    /// The pool has an erasure code: it also writes objects at once, which become fragments.
+    has_code: bool,
     memory: RefCell<Memory>,
     /// The process ends in order: no operation is begun any more.
     finishes: Cell<bool>,
@@ -64,10 +68,11 @@ struct Memory {
 }
 
 impl Client {
-    pub(super) fn new(sim: &Sim, number: u32, rot: Rc<Rot>) -> Self {
+    pub(super) fn new(sim: &Sim, number: u32, rot: Rc<Rot>, has_code: bool) -> Self {
         let home = format!("user-{number}");
         let random = RefCell::new(sim.random(&home));
-        Self { home, random, rot, memory: RefCell::default(), finishes: Cell::new(false) }
+        let (memory, finishes) = (RefCell::default(), Cell::new(false));
+        Self { home, random, rot, has_code, memory, finishes }
     }
 
     pub(super) fn home(&self) -> &str {
@@ -80,16 +85,17 @@ impl Client {
         (memory.acknowledged, memory.refused)
     }
 
-    /// From now on objects with a copy that is not on `lost` must stay readable without it, unless they
-    /// change.
-    pub(super) fn take_promise(&self, pool: &Spread, lost: policy::placement::VolumeId) {
+    /// From now on objects with a copy, or enough fragments, that are not on `lost` must stay readable without these
+    /// volumes, unless they change.
+    pub(super) fn take_promise(&self, pool: &Spread, lost: &[VolumeId]) {
         let memory = &mut *self.memory.borrow_mut();
         let begins = format!("{}/", self.home);
         let safe = |object: &pool::spread::ObjectStat| {
             let stays = |placed: &pool::Placed| {
-                !placed.layout.volumes().contains(&lost) && !self.rot.is_in(object.id, placed)
+                let is_lost = placed.layout.volumes().iter().any(|volume| lost.contains(volume));
+                !is_lost && !self.rot.is_in(object.id, placed)
             };
-            object.copies.iter().any(stays)
+            coded::suffice(object, stays)
         };
         let objects = pool.objects();
         let names = objects.iter().filter(|object| safe(object));
@@ -129,7 +135,8 @@ impl Client {
             if self.finishes.get() {
                 return;
             }
-            let choice = self.random.borrow_mut().random_range(0..13);
+            let choice =
+                self.random.borrow_mut().random_range(0..if self.has_code { 19 } else { 13 });
             let again = self.memory.borrow().again.is_some();
             let (what, done) = match choice {
                 _ if again => self.append(&sim, &pool).await,
@@ -137,7 +144,8 @@ impl Client {
                 3..9 => self.append(&sim, &pool).await,
                 9 => self.seal(&pool).await,
                 10..12 => self.overwrite(&pool).await,
-                _ => self.remove(&pool).await,
+                12 => self.remove(&pool).await,
+                _ => self.write_whole(&pool).await,
             };
             let memory = &mut *self.memory.borrow_mut();
             memory.busy = None;
@@ -182,6 +190,32 @@ impl Client {
                 self.memory.borrow_mut().things.get_mut(&name)
         {
             *acked = version;
+        }
+        (name, done)
+    }
+
+    /// Writes an object at once, mostly one that is longer than a strip.
+    async fn write_whole(&self, pool: &Spread) -> (String, Result<()>) {
+        let (name, bytes) = {
+            let (memory, random) = (&mut *self.memory.borrow_mut(), &mut *self.random.borrow_mut());
+            memory.made += 1;
+            let name = format!("w{}.dat", memory.made);
+            let len_max = [6_000, 20_000, LENGTH_MAX][random.random_range(0..3)];
+            let mut bytes = vec![0; random.random_range(1..len_max)];
+            random.fill_bytes(&mut bytes);
+            let bytes: Arc<[u8]> = bytes.into();
+            let thing =
+                Thing::Whole { bytes: Arc::clone(&bytes), acked: false, stage: Stage::Sealed };
+            memory.things.insert(name.clone(), thing);
+            memory.busy = Some(name.clone());
+            (name, bytes)
+        };
+        let data = IoBuf::from(&bytes[..]);
+        let done = pool.write_whole(&self.at(&name), &Intent::DATA, data, WRITE).await;
+        if done.is_ok()
+            && let Some(Thing::Whole { acked, .. }) = self.memory.borrow_mut().things.get_mut(&name)
+        {
+            *acked = true;
         }
         (name, done)
     }
@@ -315,11 +349,16 @@ impl Client {
                     *stage == Stage::Going
                         || acked.as_ref().is_some_and(|acked| acked.len() > LENGTH_MAX / 8)
                 }
+                Thing::Whole { bytes, acked, stage } => {
+                    *stage == Stage::Going || (*acked && bytes.len() > LENGTH_MAX / 2)
+                }
                 Thing::Register { .. } | Thing::Removed => false,
             };
             let found = memory.things.iter().find(long).map(|(name, _)| name.clone());
             let Some(name) = found else { return ("nothing".into(), Ok(())) };
-            if let Some(Thing::Appended { stage, .. }) = memory.things.get_mut(&name) {
+            if let Some(Thing::Appended { stage, .. } | Thing::Whole { stage, .. }) =
+                memory.things.get_mut(&name)
+            {
                 *stage = Stage::Going;
             }
             memory.promised.remove(&name);
@@ -383,6 +422,8 @@ impl Client {
             Thing::Register { acked: 0, .. } => None,
             Thing::Register { .. } => Some(u64::MAX),
             Thing::Appended { stage: Stage::Going, .. } | Thing::Removed => None,
+            Thing::Whole { stage: Stage::Going, .. } | Thing::Whole { acked: false, .. } => None,
+            Thing::Whole { bytes, .. } => Some(bytes.len() as u64),
             Thing::Appended { over, .. } if !over.torn.is_empty() => None,
             Thing::Appended { acked, .. } => Some(acked.as_ref()?.len() as u64),
         }
@@ -424,7 +465,9 @@ impl Client {
         let mut rotten = false;
         let found = match pool.open_handle(&self.at(name)).await {
             Ok(object) => {
-                rotten = self.rot.has(object.id());
+                // If too few fragments can be read, that may be the error of a read that no volume refused.
+                let has_fragments = coded::has_fragments(&pool.copies_of(object.id()));
+                rotten = self.rot.has(object.id()) || (has_fragments && sure == Sure::Nothing);
                 self.read(pool, &object, name, &before).await
             }
             Err(e) => Err(e),
@@ -465,6 +508,8 @@ impl Client {
         }
         let now = self.memory.borrow().things.get(name).cloned();
         let is_same = now.is_some_and(|now| *thing == now);
+        // A fragment that was verified may not rot before others are dropped.
+        let _held = self.has_code.then(|| self.rot.hold(Some(object.id())));
         assert!(
             !is_same || matches!(thing, Thing::Register { .. }) || self.rot.has(object.id()),
             "{}/{name}: a copy is not good, and none rotted",
@@ -515,7 +560,9 @@ impl Client {
                 let equal = !must_be_good || bytes.lock().windows(2).all(|two| two[0] == two[1]);
                 assert!(equal, "{}/{name}: the copies {copies:?} differ", self.home);
                 let must_be_good = must_be_good || (scrubbed && is_sealed(object.id()));
-                let all = !must_be_good || good == copies.len();
+                // What is read of fragments is one object; `must_be_complete` looks at each.
+                let is_one = coded::has_fragments(&copies) && good == 1;
+                let all = !must_be_good || is_one || good == copies.len();
                 assert!(all, "{}/{name}: {good} good copies of {copies:?}", self.home);
             }
         }

@@ -1,6 +1,7 @@
 //! A user's expectation of the bytes under a name.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A user's expectation under a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -10,6 +11,8 @@ pub(super) enum Thing {
     /// An object with appends: every byte whose sync was acknowledged. `acked` is `None` if not even its name
     /// was acknowledged.
     Appended { acked: Option<Vec<u8>>, stage: Stage, over: Overwrites },
+    /// An object that was written at once: it has all of its bytes, or is not there. `acked` if it must be.
+    Whole { bytes: Arc<[u8]>, acked: bool, stage: Stage },
     /// It was removed.
     Removed,
 }
@@ -72,6 +75,7 @@ impl Thing {
                     && (*stage != Stage::Sealed || found.len() == acked.len())
                     && over.differs(found, acked).is_none()
             }
+            Self::Whole { bytes, .. } => *found == **bytes,
             Self::Appended { acked: None, .. } | Self::Removed => true,
         }
     }
@@ -81,6 +85,7 @@ impl Thing {
         match self {
             Self::Register { acked, .. } => *acked > 0,
             Self::Appended { acked, .. } => acked.is_some(),
+            Self::Whole { acked, .. } => *acked,
             Self::Removed => false,
         }
     }
@@ -89,7 +94,7 @@ impl Thing {
     pub(super) fn may_end(&self, after: &Self) -> bool {
         match after {
             Self::Register { acked, tried } => self != after || acked != tried,
-            Self::Appended { stage, .. } => *stage == Stage::Going,
+            Self::Appended { stage, .. } | Self::Whole { stage, .. } => *stage == Stage::Going,
             Self::Removed => true,
         }
     }
@@ -103,11 +108,13 @@ impl Thing {
     ) -> Result<(), String> {
         match (self, found) {
             (Self::Removed, Some(_)) => Err("is back".into()),
-            (Self::Register { acked: 0, .. }, None)
+            (Self::Register { acked: 0, .. } | Self::Whole { acked: false, .. }, None)
             | (Self::Removed | Self::Appended { acked: None, .. }, None)
             | (Self::Appended { acked: None, .. }, Some(_)) => Ok(()),
             (_, None) => match after {
-                Self::Removed | Self::Appended { stage: Stage::Going, .. } => Ok(()),
+                Self::Removed
+                | Self::Appended { stage: Stage::Going, .. }
+                | Self::Whole { stage: Stage::Going, .. } => Ok(()),
                 _ => Err("is not there".into()),
             },
             (Self::Register { acked, .. }, Some(found)) => {
@@ -124,6 +131,10 @@ impl Thing {
                     found => Err(format!("is {found:?}, acknowledged was {acked}, tried {tried}")),
                 }
             }
+            (Self::Whole { bytes, .. }, Some(found)) => match found == &**bytes {
+                true => Ok(()),
+                false => Err(format!("has {} other bytes than the {}", found.len(), bytes.len())),
+            },
             (Self::Appended { acked: Some(acked), stage, over }, Some(found)) => {
                 let is_longer = *stage == Stage::Sealed && found.len() > acked.len();
                 if found.len() < acked.len() || is_longer {

@@ -8,37 +8,40 @@
 //! ```
 //!
 //! With some seeds the members of the pool are pools of two such volumes. There a member is what a volume is below: it has
-//! a copy of an object, and is lost as a whole.
+//! a copy of an object, and is lost as a whole. With others the pool has an erasure code, see [`coded`].
 //!
 //! Invariants:
 //!
 //! - a read returns the last acknowledged version or a later attempt, never an older one or a removed
 //!   object, also while volumes fail. A read of an object whose volumes are away fails with `Unavailable`;
 //! - where a copy has rotten bytes, a reader whose check refuses them gets those of a good copy, if it can be reached.
-//!   In the end all copies of every object are good;
+//!   In the end all copies of every object are good. Of fragments, it takes as many good ones as the code has of data, and
+//!   in the end all are there;
 //! - when every volume is back, every acknowledged object is there;
 //! - an object is also there without a volume that failed together with others, if a copy was on another
 //!   volume when they failed, and without any one volume after all copies were repaired;
-//! - the pool opens with all of its volumes, and of three or more with all but one.
+//! - the pool opens with all of its volumes, and of three or more with all but one; with a code, also without as many as
+//!   that has parity fragments. Without these, too, every object is there.
 //!
 //! The seed chooses the volumes that come back: each life begins with any of them.
 
 mod client;
+mod coded;
 mod expect;
 mod rot;
 mod tree;
 mod weather;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy::placement::{LeastOverlap, RoundRobin, VolumeId};
+use policy::placement::{Code, LeastOverlap, RoundRobin, VolumeId};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
-use pool::spread::{Opening, Problem};
+use pool::spread::{ObjectStat, Opening, Problem, VolumeState};
 use pool::{PoolId, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -68,7 +71,8 @@ enum Weather {
     Calm,
     /// Volumes fail and come back, one or several at a time, with all kinds of failures.
     Storm,
-    /// Several volumes fail at one moment and stay failed; one of them is lost in the next life.
+    /// Several volumes fail at one moment and stay failed; one of them is lost in the next life, or several if the pool has
+    /// a code.
     Together,
     /// No volume fails, but bits rot in copies.
     Rot,
@@ -76,24 +80,43 @@ enum Weather {
 
 struct World {
     tree: Tree,
-    copies: usize,
+    redundancy: Redundancy,
     rot: Rc<Rot>,
     clients: Vec<Rc<Client>>,
     images: Vec<Image>,
 }
 
+/// How the pool keeps objects.
+#[derive(Clone, Copy)]
+struct Redundancy {
+    copies: usize,
+    code: Option<Code>,
+}
+
+impl Redundancy {
+    /// How many members may be lost at one moment.
+    fn losses(self) -> usize {
+        self.code.map_or(1, Code::parity)
+    }
+}
+
 fn run(sim: &Sim) -> String {
     let mut random = sim.random("set-up");
-    let members: u32 = random.random_range(2..=6);
+    let mut members: u32 = random.random_range(2..=6);
     let copies = random.random_range(2..=3.min(members as usize));
-    let tree = Tree::draw(sim, members);
+    let mut redundancy = Redundancy { copies, code: None };
+    let mut tree = Tree::draw(sim, members);
+    if let Some((code, of)) = coded::draw(sim).filter(|_| tree.is_flat()) {
+        (members, tree) = (of, Tree::flat(of));
+        redundancy = Redundancy { copies: code.parity() + 1, code: Some(code) };
+    }
     let volumes = tree.volumes();
     let rot = Rc::new(Rot::default());
-    let client = |n| Rc::new(Client::new(sim, n, Rc::clone(&rot)));
+    let client = |n| Rc::new(Client::new(sim, n, Rc::clone(&rot), redundancy.code.is_some()));
     let clients = (0..random.random_range(1..=3)).map(client).collect();
-    let images = formatted(sim, &tree, copies);
-    let mut world = World { tree, copies, rot, clients, images };
-    let mut lost = None;
+    let images = formatted(sim, &tree, redundancy);
+    let mut world = World { tree, redundancy, rot, clients, images };
+    let mut lost = Vec::new();
     let mut told = Vec::new();
     for life in 0..random.random_range(2..=6) {
         let weather = match random.random_range(0..12) {
@@ -103,26 +126,30 @@ fn run(sim: &Sim) -> String {
             _ => Weather::Together,
         };
         world.rot.begin_life();
-        let away = match lost {
-            Some(lost) => world.tree.of(lost).to_vec(),
-            None if world.rot.must_heal() => Vec::new(),
-            None => away(&mut random, volumes),
+        let away = match &lost[..] {
+            [] if world.rot.must_heal() => Vec::new(),
+            [] => away(&mut random, volumes),
+            lost => world.tree.of_all(lost),
         };
         sim.note("machine", format_args!("! life {life}, {weather:?}, away {away:?}"));
         told.push(format!("{weather:?}/{}", away.len()));
-        let promised = lost.is_some();
+        let promised = !lost.is_empty();
         lost = live(sim, &mut world, &mut random, weather, &away, promised);
-        if lost.is_none() {
+        if lost.is_empty() {
             world.clients.iter().for_each(|client| client.forget_promise());
         }
     }
     sim.note("machine", format_args!("! everything is back"));
-    calm_end(sim, &mut world, &mut random, lost);
+    let (in_fragments, objects) = calm_end(sim, &mut world, &mut random, &lost);
     let counts = world.clients.iter().map(|client| client.counts());
     let (acknowledged, refused) = counts.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
     let shape = if world.tree.is_flat() { String::new() } else { format!("{members} members of ") };
+    let code = redundancy
+        .code
+        .map(|code| format!("{code} with {in_fragments} of {objects} objects in fragments, "));
+    let (copies, code) = (redundancy.copies, code.unwrap_or_default());
     format!(
-        "{shape}{volumes} volumes, {copies} copies, {acknowledged} acknowledged, {refused} refused, {}",
+        "{shape}{volumes} volumes, {copies} copies, {code}{acknowledged} acknowledged, {refused} refused, {}",
         told.join(", ")
     )
 }
@@ -135,26 +162,30 @@ fn away(random: &mut Xoshiro256PlusPlus, volumes: u32) -> Vec<u32> {
     (0..volumes).filter(|_| random.random_bool(0.35)).collect()
 }
 
-fn opening(copies: usize, random: &mut Xoshiro256PlusPlus) -> Opening {
+fn opening(redundancy: Redundancy, random: &mut Xoshiro256PlusPlus) -> Opening {
     let opening = match random.random_bool(0.5) {
         true => Opening::new(RoundRobin::default()),
         false => Opening::new(LeastOverlap::new(random.random())),
     };
-    opening.create_if_missing(PoolId(1)).copies(copies).allow_away()
+    let opening = opening.create_if_missing(PoolId(1)).allow_away();
+    match redundancy.code {
+        Some(code) => opening.code(code),
+        None => opening.copies(redundancy.copies),
+    }
 }
 
 /// Volumes with a new pool on them.
-fn formatted(sim: &Sim, tree: &Tree, copies: usize) -> Vec<Image> {
+fn formatted(sim: &Sim, tree: &Tree, redundancy: Redundancy) -> Vec<Image> {
     let mems: Vec<_> = (0..tree.volumes()).map(|i| Mem::new(&label(i))).collect();
     let members = tree.formatted(&mems, 0).expect("memory does not fail");
-    let opening = opening(copies, &mut sim.random("format"));
+    let opening = opening(redundancy, &mut sim.random("format"));
     let made = sim.clock().run(Spread::open(members, opening)).expect("memory does not fail");
     drop(made);
     mems.iter().map(Mem::image).collect()
 }
 
-/// One life of the pool, without the volumes `away`. If several members failed together, returns the one that stays
-/// away in the next life.
+/// One life of the pool, without the volumes `away`. If several members failed together, returns those that stay away in
+/// the next life.
 fn live(
     sim: &Sim,
     world: &mut World,
@@ -162,10 +193,10 @@ fn live(
     weather: Weather,
     away: &[u32],
     promised: bool,
-) -> Option<u32> {
+) -> Vec<u32> {
     let machine = Machine::boot(sim, world, away, random);
     let opened = Rc::new(RefCell::new(None));
-    let lost = Rc::new(Cell::new(None));
+    let lost = Rc::new(RefCell::new(Vec::new()));
     let must_heal = world.rot.must_heal();
     let may_start_early = !promised && !must_heal && weather == Weather::Storm;
     let early = may_start_early && random.random_bool(0.3);
@@ -181,7 +212,7 @@ fn live(
     let heals = all && (must_heal || random.random_bool(0.5));
     sim.spawn("opener", {
         let (sim, clients, opened) = (sim.clone(), world.clients.clone(), Rc::clone(&opened));
-        let opening = opening(world.copies, random);
+        let opening = opening(world.redundancy, random);
         let (power, lost, machine) =
             (machine.rows.power.clone(), Rc::clone(&lost), machine.clone());
         async move {
@@ -240,20 +271,28 @@ fn live(
     });
     let death = machine.live_and_die(sim, &world.clients, &opened, random);
     machine.images(&mut world.images, death, random);
-    let here = |lost: &u32| !world.tree.of(*lost).iter().all(|volume| away.contains(volume));
-    lost.get().filter(here)
+    let mut lost = lost.take();
+    lost.retain(|&lost| !world.tree.of(lost).iter().all(|volume| away.contains(volume)));
+    lost
 }
 
-/// Every volume is back: every acknowledged object is there, and stays when any one member is lost, or a part of it.
-fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost: Option<u32>) {
-    if lost.is_some() {
+/// Every volume is back: every acknowledged object is there, and stays when any one member is lost, or a part of it; with a
+/// code, when as many are as that has parity fragments. Returns how many acknowledged objects are in fragments, and how many
+/// there are.
+fn calm_end(
+    sim: &Sim,
+    world: &mut World,
+    random: &mut Xoshiro256PlusPlus,
+    lost: &[u32],
+) -> (usize, usize) {
+    if !lost.is_empty() {
         // Volumes that failed together also come back together.
         world.clients.iter().for_each(|client| client.forget_promise());
     }
     let machine = Machine::boot(sim, world, &[], random);
     let closes = random.random_bool(0.5);
-    let opening_all = opening(world.copies, random);
-    sim.clock().run(async {
+    let opening_all = opening(world.redundancy, random);
+    let counts = sim.clock().run(async {
         let members = machine.members(sim).await.expect("every volume is here");
         let pool = Spread::open(members, opening_all).await;
         let pool = pool.unwrap_or_else(|e| panic!("opening with everything: {e}"));
@@ -267,6 +306,15 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
         let loss = report.findings.iter().find(|finding| finding.is_loss());
         assert_eq!(loss, None, "a scrub finds a loss");
         pool.mend(&report).await.expect("nothing fails");
+        for volume in pool.volumes().iter().filter(|volume| volume.state == VolumeState::Draining) {
+            pool.set_draining(volume.id, false).await.expect("nothing fails");
+        }
+        if pool.code().is_some() {
+            coded::restore_manifest(&pool).await;
+            pool.repair(COPY, |_| ()).await.expect("nothing fails");
+            coded::drop_surplus(&pool).await;
+            pool.recode(COPY).await;
+        }
         let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
         assert_eq!(repaired.short, [], "copies that cannot be made");
         for client in &world.clients {
@@ -275,9 +323,16 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
         }
         world.rot.clear();
         pool.flush().await.expect("nothing fails");
+        let found = pool.check().await.expect("nothing fails").findings;
+        assert_eq!(found, [], "the manifest and the volumes differ");
+        let is_acknowledged = |object: &ObjectStat| {
+            world.clients.iter().any(|client| client.len_of(&object.name).is_some())
+        };
+        let counts = machine.must_be_complete(&pool, is_acknowledged).await;
         if closes {
             pool.close().await.expect("nothing fails");
         }
+        counts
     });
     if closes {
         machine.close_below(sim);
@@ -286,17 +341,21 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
     machine.rows.power.cut();
     machine.images(&mut world.images, death, random);
     let members = world.tree.members();
-    let gone = random.random_range(0..members);
+    let mut gone = vec![random.random_range(0..members)];
     if members == 2 {
-        return;
+        return counts;
     }
-    let mut away = world.tree.of(gone).to_vec();
-    if away.len() > 1 && random.random() {
+    while gone.len() < world.redundancy.losses() {
+        let further = random.random_range(0..members);
+        gone.extend((!gone.contains(&further)).then_some(further));
+    }
+    let mut away = world.tree.of_all(&gone);
+    if world.redundancy.code.is_none() && away.len() > 1 && random.random() {
         away.truncate(1);
     }
-    sim.note("machine", format_args!("! the volumes {away:?} of member {gone} are lost"));
+    sim.note("machine", format_args!("! the volumes {away:?} of the members {gone:?} are lost"));
     let machine = Machine::boot(sim, world, &away, random);
-    let opening = opening(world.copies, random);
+    let opening = opening(world.redundancy, random);
     sim.clock().run(async {
         let members = machine.members(sim).await.expect("every other volume is here");
         let pool = Spread::open(members, opening).await;
@@ -305,10 +364,12 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
             client.verify(&pool, Sure::All).await;
         }
     });
+    counts
 }
 
 /// Scrubs the open pool, and replaces the damaged copies that it finds.
 async fn scrub(sim: Sim, pool: Spread, rot: Rc<Rot>, sure: Sure) {
+    let has_code = pool.code().is_some();
     let mut random = sim.random("scrub");
     for _ in 0..random.random_range(0..4) {
         sim.clock().sleep(Duration::from_micros(random.random_range(0..100_000))).await;
@@ -320,17 +381,28 @@ async fn scrub(sim: Sim, pool: Spread, rot: Rc<Rot>, sure: Sure) {
             let is_fresh = finding.copy.is_some_and(|(id, _)| rot.is_fresh(id));
             finding.problem == Problem::Damaged || !is_fresh
         });
+        let held = has_code.then(|| rot.hold(None));
         let mended = pool.mend(&report).await;
+        drop(held);
         sim.note("scrub", format_args!("  {} findings, {mended:?}", report.findings.len()));
     }
 }
 
-/// Repairs missing copies, makes further ones, and drops some.
+/// Repairs missing copies, makes further ones, and drops some. With a code, empties volumes and cuts objects.
 async fn copy(sim: Sim, pool: Spread, machine: Machine) {
     let (rot, members) = (&machine.rot, machine.tree.members());
     let mut random = sim.random("copier");
     for _ in 0..random.random_range(0..8) {
         sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
+        if pool.code().is_some() && random.random_bool(0.15) {
+            machine.drain(&sim, &pool, &mut random).await;
+            continue;
+        }
+        if pool.code().is_some() && random.random_bool(0.1) {
+            let cut = pool.recode(COPY).await;
+            sim.note("copier", format_args!("  {cut} objects are cut into fragments"));
+            continue;
+        }
         if random.random_bool(0.3) {
             let made = pool.repair(COPY, |_| ()).await.map(|repaired| repaired.made);
             sim.note("copier", format_args!("  repaired {made:?}"));
@@ -359,10 +431,9 @@ async fn copy(sim: Sim, pool: Spread, machine: Machine) {
             match object.copies.iter().any(|placed| placed.layout.volumes().contains(&volume)) {
                 true if rot.is_fresh(object.id) => continue,
                 true => {
-                    rot.spare(Some(object.id));
-                    let dropped = pool.drop_copy(object.id, volume).await;
-                    rot.spare(None);
-                    dropped
+                    // The other one may be verified already.
+                    let _held = rot.hold(Some(object.id));
+                    pool.drop_copy(object.id, volume).await
                 }
                 false => {
                     let copied = pool.copy(object.id, volume, COPY).await;
@@ -395,6 +466,7 @@ struct Machine {
     rows: Rows,
     away: Vec<u32>,
     rot: Rc<Rot>,
+    redundancy: Redundancy,
 }
 
 impl Machine {
@@ -411,6 +483,7 @@ impl Machine {
             rows,
             away: away.to_vec(),
             rot: Rc::clone(&world.rot),
+            redundancy: world.redundancy,
         }
     }
 
@@ -474,14 +547,35 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::{replay, search};
 
+    /// Objects in fragments, and all objects, of the pools with a code in a search.
+    static OBJECTS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+    const COUNTED: Program = Program {
+        run: |sim| {
+            let ending = run(sim);
+            if let Some((_, counts)) = ending.split_once(" with ") {
+                let numbers = counts.split(' ').filter_map(|word| word.parse::<usize>().ok());
+                for (number, sum) in numbers.zip(&OBJECTS) {
+                    sum.fetch_add(number, Ordering::Relaxed);
+                }
+            }
+            ending
+        },
+        ..PROGRAM
+    };
+
     #[test]
     fn outages_together_lose_nothing() {
-        let report = search(&PROGRAM, 0..300, 1);
+        let report = search(&COUNTED, 0..300, 1);
         assert!(report.failures.is_empty(), "{}", report.failures[0]);
         assert!(report.distinct > 200, "{} different endings", report.distinct);
+        let [in_fragments, all] = OBJECTS.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+        assert!(all > 300 && in_fragments * 3 > all, "{in_fragments} of {all} in fragments");
     }
 
     #[test]

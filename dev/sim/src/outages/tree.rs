@@ -40,6 +40,11 @@ impl Tree {
         Self(sizes.map(volumes).collect())
     }
 
+    /// The tree whose members are volumes.
+    pub(super) fn flat(members: u32) -> Self {
+        Self((0..members).map(|volume| vec![volume]).collect())
+    }
+
     pub(super) fn members(&self) -> u32 {
         self.0.len() as u32
     }
@@ -55,6 +60,11 @@ impl Tree {
     /// The volumes of a member.
     pub(super) fn of(&self, member: u32) -> &[u32] {
         &self.0[member as usize]
+    }
+
+    /// The volumes of these members.
+    pub(super) fn of_all(&self, members: &[u32]) -> Vec<u32> {
+        members.iter().flat_map(|&member| self.of(member)).copied().collect()
     }
 
     fn of_id(&self, member: VolumeId) -> &[u32] {
