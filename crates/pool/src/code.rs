@@ -4,15 +4,12 @@
 //! `rusty_erasure` multiplies with the vector instructions that the processor has, chosen when a coder is made.
 //! Everything here works on memory alone, and is pure.
 
+use policy::placement::Code;
 use rusty_erasure::Matrix;
 use volume::{Error, ErrorKind, Result};
 
-/// Least data fragments of an object.
-pub const DATA_MIN: usize = 2;
-/// Most data fragments of an object.
-pub const DATA_MAX: usize = 16;
-/// Most parity fragments of an object; they are also fewer than the data fragments. The least is 1.
-pub const PARITY_MAX: usize = 4;
+/// The most fragments of an object.
+const FRAGMENTS_MAX: usize = (Code::DATA_MAX + Code::PARITY_MAX) as usize;
 
 /// Reed–Solomon code with a fixed number of data and parity fragments. Any `data` different fragments of an object give
 /// all others.
@@ -27,20 +24,12 @@ pub struct Coder {
 }
 
 impl Coder {
-    /// A coder for objects of `data` data fragments, 2 to 16, and `parity` parity fragments, 1 to 4 and fewer than
-    /// `data`.
+    /// A coder for objects of `data` data fragments and `parity` parity fragments.
     ///
     /// # Errors
-    /// `Invalid`: outside these bounds.
+    /// `Invalid`: outside the bounds of a [`Code`].
     pub fn new(data: usize, parity: usize) -> Result<Self> {
-        let has_data = (DATA_MIN..=DATA_MAX).contains(&data);
-        let has_parity = (1..=PARITY_MAX).contains(&parity) && parity < data;
-        if !has_data || !has_parity {
-            return Err(invalid(format!(
-                "{data} data and {parity} parity fragments: an object has {DATA_MIN} to {DATA_MAX} data fragments, \
-                 and 1 to {PARITY_MAX} parity fragments, fewer than data fragments"
-            )));
-        }
+        Code::new(data as u64, parity as u64, Code::STRIP).map_err(|e| invalid(e.to_string()))?;
         // Some losses of 4 cannot be recovered with the Vandermonde matrix; with Cauchy's, all can.
         let matrix = Matrix::cauchy(data, parity).map_err(refused)?;
         let code = rusty_erasure::coder(matrix).map_err(refused)?;
@@ -113,7 +102,7 @@ impl Coder {
 
     /// Whether all are indices of this code, and none is there twice.
     fn check_indices(&self, indices: impl Iterator<Item = usize>) -> Result<()> {
-        let mut seen = [false; DATA_MAX + PARITY_MAX];
+        let mut seen = [false; FRAGMENTS_MAX];
         for index in indices {
             if index >= self.data + self.parity {
                 let last = self.data + self.parity - 1;

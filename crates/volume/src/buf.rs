@@ -361,7 +361,7 @@ impl Spares {
     /// The capacities that are kept: smaller ones the allocator keeps itself.
     const SIZES: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;
     /// The most bytes that a thread keeps.
-    const BYTES_MAX: usize = 4 * 1024 * 1024;
+    const BYTES_MAX: usize = 16 * 1024 * 1024;
 
     /// Memory of exactly this capacity, with nothing written.
     fn take(capacity: usize) -> Option<Pages> {
@@ -474,12 +474,12 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_a_bounded_number_of_bytes() {
-        let many: Vec<_> = (0..40).map(|_| IoBufMut::zeroed(256 * 1024)).collect();
+        let many: Vec<_> = (0..80).map(|_| IoBufMut::zeroed(256 * 1024)).collect();
         drop(many);
         let (count, bytes) = SPARES.with_borrow(|spares| (spares.all.len(), spares.bytes));
-        assert_eq!((count, bytes), (16, Spares::BYTES_MAX));
+        assert_eq!((count, bytes), (64, Spares::BYTES_MAX));
         drop(IoBufMut::zeroed(2 * 1024 * 1024));
-        assert_eq!(SPARES.with_borrow(|spares| spares.all.len()), 16);
+        assert_eq!(SPARES.with_borrow(|spares| spares.all.len()), 64);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod audit;
 mod bench;
 mod block;
 mod check;
+mod coded;
 mod descriptors;
 mod full;
 mod guide;

@@ -13,7 +13,7 @@ const KEYS: usize = 12_000;
 const BATCH: usize = 500;
 
 /// Simulated volumes of these names, and a store without a cache of data on them.
-fn settings(place: &Place, volumes: &[&str], more: &str) -> String {
+pub(crate) fn settings(place: &Place, volumes: &[&str], more: &str) -> String {
     let mut text = String::new();
     for name in volumes {
         writeln!(
@@ -65,7 +65,7 @@ fn store_by(client: &mut Client, version: usize, stride: usize) {
 }
 
 /// Stores every key, with neighbours far apart: every table covers the whole range.
-fn store(client: &mut Client, version: usize) {
+pub(crate) fn store(client: &mut Client, version: usize) {
     store_by(client, version, 7919);
 }
 
@@ -83,7 +83,7 @@ fn read(client: &mut Client) -> Vec<String> {
     replies
 }
 
-fn check_all(client: &mut Client, version: usize) {
+pub(crate) fn check_all(client: &mut Client, version: usize) {
     for (key, reply) in read(client).into_iter().enumerate() {
         assert!(reply == value(key, version), "key {key}: {}", &reply[..reply.len().min(200)]);
     }

@@ -36,12 +36,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
 use super::check::{NOT_WRITTEN, read_through};
-use super::create::Place;
+use super::choose::Place;
 use super::handle::Handle;
 use super::inode::{Inode, Replica};
 use super::leaves::NewCopy;
 use super::placing::Wanted;
-use super::replication::Wanting;
 use super::resync::PIECE;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Checked, Placed, State, Stored, gone, held};
@@ -105,6 +104,15 @@ impl How {
             Some(wait) => wait().await,
         }
     }
+}
+
+/// What an object lacks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Wanting {
+    /// A copy of it.
+    Copy,
+    /// A copy of this fragment.
+    Fragment(u8),
 }
 
 /// What the other copies of an object must do before one is dropped.

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use futures_util::future::{join, join_all};
-use policy::placement::{Candidate, Layout, VolumeId};
-use volume::{Error, ErrorKind, Intent, Io, IoBuf, Name, Result, Space};
+use volume::{Error, ErrorKind, Intent, Io, IoBuf, Name, Result};
 
 use super::Spread;
+use super::choose::{Place, is_about_the_volume};
 use super::encode::{Encoding, Source};
 use super::inode::Inode;
 use super::leaves::{At, NewCopy};
-use super::placing::{Flight, Wanted};
+use super::placing::Wanted;
 use crate::leaf::{Kind, ObjectId};
 use crate::manifest::{Committed, Copies, Placed, Record};
-use crate::members::Occupied;
 
 /// An object that has leaf objects but no name yet.
 struct Made {
@@ -27,12 +26,6 @@ impl Made {
         let copies = Copies::of(self.copies.iter().map(|copy| copy.placed.clone()));
         copies.expect("an object is made with a copy")
     }
-}
-
-/// A place for a copy. None of its volumes leaves the pool meanwhile.
-pub(super) struct Place<'a> {
-    pub(super) flight: Flight<'a>,
-    pub(super) occupied: Vec<Occupied>,
 }
 
 impl Spread {
@@ -251,60 +244,6 @@ impl Spread {
         (volume, e)
     }
 
-    /// Whether volumes have room for a copy above their reserve, below which copies are dropped.
-    pub(super) async fn has_room_to_spare(&self, layout: &Layout, len: u64) -> bool {
-        let held = self.held();
-        for (part, &volume) in layout.volumes().iter().enumerate() {
-            let Ok(Space { free, total, .. }) = self.space_of(volume).await else { return false };
-            let held = held.get(&volume).map_or(0, |held| held.bytes);
-            let left = free.saturating_sub(layout.part_len(len, part));
-            if left < policy::migrate::reserve(total, held) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Asks placement, with the current state of the volumes. A further copy of an object goes only to
-    /// volumes that are not `taken` by the others. The error lists the volumes that did not answer.
-    pub(super) async fn choose(
-        &self,
-        wanted: Wanted<'_>,
-        failed: &[At],
-        taken: Option<&[VolumeId]>,
-    ) -> std::result::Result<Place<'_>, Vec<At>> {
-        loop {
-            let (candidates, away) = self.candidates(failed, taken.unwrap_or_default()).await;
-            let flight = self.0.placing.choose(wanted, &candidates, taken.is_some()).ok_or(away)?;
-            let volumes = flight.layout().volumes().iter();
-            let occupied = volumes.map(|&volume| self.0.members.slot(volume).occupy());
-            // A volume that has begun to leave is not among the next candidates.
-            if let Some(occupied) = occupied.collect() {
-                return Ok(Place { flight, occupied });
-            }
-        }
-    }
-
-    /// The space of each volume that may take an object, and the errors of those that do not answer.
-    async fn candidates(&self, failed: &[At], taken: &[VolumeId]) -> (Vec<Candidate>, Vec<At>) {
-        let draining = self.0.journal.draining();
-        let (mut all, mut away) = (Vec::new(), Vec::new());
-        for (volume, space) in self.0.members.spaces().await {
-            let is_out = failed.iter().any(|(other, _)| *other == volume)
-                || taken.contains(&volume)
-                || draining.contains(&volume);
-            all.push(match space {
-                Ok(Space { total, free, .. }) if !is_out => Candidate::new(volume, free, total),
-                Err(e) if !is_out => {
-                    away.push((volume, e));
-                    Candidate::away(volume)
-                }
-                _ => Candidate::away(volume),
-            });
-        }
-        (all, away)
-    }
-
     /// The error when no volume takes an object.
     fn nowhere(&self, name: &Name, intent: &Intent, failed: Vec<At>) -> Error {
         let causes = self.0.members.causes(&failed);
@@ -323,18 +262,4 @@ impl Spread {
         };
         Error::new(kind, what)
     }
-}
-
-/// Whether another volume may succeed after this error.
-pub(super) fn is_about_the_volume(e: &Error) -> bool {
-    // The process may be `Busy` on one volume only: it has no right to its files.
-    matches!(
-        e.kind(),
-        ErrorKind::OutOfSpace
-            | ErrorKind::Unavailable
-            | ErrorKind::Busy
-            | ErrorKind::TimedOut
-            | ErrorKind::Poisoned
-            | ErrorKind::Io
-    )
 }

@@ -12,8 +12,8 @@ use volume::{Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Object, Result
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
+use super::choose::{Place, is_about_the_volume};
 use super::copies::How;
-use super::create::{Place, is_about_the_volume};
 use super::handle::Handle;
 use super::leaves::{At, NewCopy};
 use super::placing::Wanted;

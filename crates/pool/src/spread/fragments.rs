@@ -127,12 +127,13 @@ impl Handle {
         into: IoBufMut,
         io: Io,
     ) -> Result<IoBufMut> {
-        let mut trouble = Trouble::default();
+        let (mut trouble, len) = (Trouble::default(), into.len());
+        let mut into = Some(into);
         let replicas = self.inode().replicas();
         let mine = replicas.iter().filter(|replica| replica.index() == Some(piece.part));
         let (unwell, well): (Vec<_>, Vec<_>) = mine.partition(|replica| replica.take_avoidance());
         for replica in well {
-            let into = IoBufMut::zeroed(into.len());
+            let into = into.take().unwrap_or_else(|| IoBufMut::zeroed(len));
             match self.read_from(replica, piece.inner, into, io).await {
                 Ok(read) => return Ok(read),
                 Err(e) if another_may(&e) => self.take_note(&mut trouble, replica, e),
@@ -145,7 +146,7 @@ impl Handle {
         };
         // Volumes that failed a moment ago are asked last.
         for replica in unwell {
-            let into = IoBufMut::zeroed(into.len());
+            let into = IoBufMut::zeroed(len);
             match self.read_from(replica, piece.inner, into, io).await {
                 Ok(read) => return Ok(read),
                 Err(e) => self.take_note(&mut trouble, replica, e),
@@ -244,9 +245,15 @@ impl Handle {
         io: Io,
         check: Check,
     ) -> Result<IoBufMut> {
-        self.spread().distrust(self, io).await?;
-        let read = self.read_fragments(code, offset, IoBufMut::zeroed(len), io).await?;
-        if check(&read) { Ok(read) } else { Err(again::refused(offset, len)) }
+        // Another one may rot, or another reader drop one, between the comparison and the read.
+        for _ in 0..=code.parity() {
+            self.spread().distrust(self, io).await?;
+            let read = self.read_fragments(code, offset, IoBufMut::zeroed(len), io).await?;
+            if check(&read) {
+                return Ok(read);
+            }
+        }
+        Err(again::refused(offset, len))
     }
 
     /// Takes note that a fragment failed a read that others may answer.

@@ -27,6 +27,7 @@ mod align;
 mod catalog;
 mod change;
 mod check;
+mod choose;
 mod copies;
 mod create;
 mod damage;

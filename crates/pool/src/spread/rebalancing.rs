@@ -11,7 +11,7 @@ use policy::placement::VolumeId;
 use volume::Result;
 
 use super::Spread;
-use super::create::Place;
+use super::choose::Place;
 use super::placing::Placing;
 use super::replication::Replication;
 use crate::leaf::ObjectId;

@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
 use super::check::NOT_WRITTEN;
+use super::choose::Place;
 use super::copies::{How, UnrecordedCopy, intent_of};
-use super::create::Place;
 use super::encode::placed;
 use super::handle::{Handle, another_may};
 use super::inode::{Inode, Replica};

@@ -13,7 +13,7 @@ use policy::placement::VolumeId;
 use volume::{ErrorKind, Io, Name, Result};
 
 use super::Spread;
-use super::copies::How;
+use super::copies::{How, Wanting};
 use crate::leaf::ObjectId;
 use crate::manifest::state::Tally;
 use crate::manifest::{Copies, Placed, State, Stored};
@@ -133,15 +133,6 @@ struct Short {
     spare: usize,
     /// The volumes of second copies of fragments: they may take the place of what it lacks.
     doubled: Vec<VolumeId>,
-}
-
-/// What an object lacks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Wanting {
-    /// A copy of it.
-    Copy,
-    /// A copy of this fragment.
-    Fragment(u8),
 }
 
 impl Spread {

@@ -30,8 +30,7 @@ use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Io, Listed, Name, Result, Volume};
 
 use super::Spread;
-use super::copies::How;
-use super::replication::Wanting;
+use super::copies::{How, Wanting};
 use crate::header::{self, Found, Header};
 use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::{Placed, Record, Stored};
