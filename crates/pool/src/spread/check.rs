@@ -168,41 +168,58 @@ impl Spread {
         {
             return Ok(0);
         }
-        let (checked, len) = (self.0.catalog.checked(inode), object.len());
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for replica in &replicas {
-            let (all, len) = (checked, replica.layout.len(len));
-            let checked = all.map(|all| replica.checked(all));
-            let lens = [checked.map_or(len, |checked| checked.len), len];
-            match read_through(object, replica, lens, io).await {
-                Ok([first, _]) if checked.is_none_or(|known| first == known.checksum) => {
-                    good.push(replica);
-                    if let Some(checked) = checked {
-                        self.0.damages.set_verified(inode.id, replica.number, checked);
-                    }
-                }
-                Ok(_) => bad.push((replica, NOT_WRITTEN.to_owned())),
-                Err(e) if is_suspicious(&e) => bad.push((replica, e.to_string())),
-                Err(e) => {
-                    self.0.damages.give_up_reading_through(inode.id, replica.number);
-                    tracing::debug!("a copy was not verified: {e}");
-                }
-            }
-        }
+        let checked = self.0.catalog.checked(inode);
+        let Compared { good, bad, .. } = self.compare_copies(object, &replicas, io).await;
         // The bytes of a log that were written over meanwhile have no checksum any more.
         if self.0.catalog.checked(inode) != checked {
             return Ok(0);
         }
         let mut dropped = 0;
         for (replica, why) in bad {
-            self.0.damages.tell(inode, replica, &why);
-            if suffice(good.iter().copied()) {
+            self.0.damages.tell(inode, &replica, &why);
+            if suffice(good.iter()) {
                 let labels = replica.labels();
                 tracing::warn!("{}: its bad copy on volume {labels} is dropped: {why}", inode.name);
                 dropped += u64::from(self.drop_bad(inode.id, replica.number).await?);
             }
         }
         Ok(dropped)
+    }
+
+    /// Reads these copies of an object, and compares them with their checksums. Without one, only a copy that cannot be
+    /// read is bad; one that another call may read is neither.
+    pub(super) async fn compare_copies(
+        &self,
+        object: &Handle,
+        replicas: &[Arc<Replica>],
+        io: Io,
+    ) -> Compared {
+        let inode = object.inode();
+        let (all, len) = (self.0.catalog.checked(inode), object.len());
+        let mut compared = Compared::default();
+        for replica in replicas {
+            let checked = replica.checked(all, len);
+            let len = replica.layout.len(len);
+            let lens = [checked.map_or(len, |checked| checked.len), len];
+            match read_through(object, replica, lens, io).await {
+                Ok([first, _]) if checked.is_none_or(|known| first == known.checksum) => {
+                    compared.good.push(Arc::clone(replica));
+                    if let Some(checked) = checked {
+                        self.0.damages.set_verified(inode.id, replica.number, checked);
+                    }
+                }
+                Ok(_) => compared.bad.push((Arc::clone(replica), NOT_WRITTEN.to_owned())),
+                Err(e) if is_suspicious(&e) => {
+                    compared.bad.push((Arc::clone(replica), e.to_string()));
+                }
+                Err(e) => {
+                    self.0.damages.give_up_reading_through(inode.id, replica.number);
+                    tracing::debug!("a copy was not verified: {e}");
+                    compared.unread = Some(e);
+                }
+            }
+        }
+        compared
     }
 
     /// The same for an object by its number; does nothing if it was removed.
@@ -212,6 +229,16 @@ impl Spread {
             Err(_) => Ok(0),
         }
     }
+}
+
+/// Copies that were compared with their checksums.
+#[derive(Default)]
+pub(super) struct Compared {
+    pub(super) good: Vec<Arc<Replica>>,
+    /// Those with other bytes, or none, and why.
+    pub(super) bad: Vec<(Arc<Replica>, String)>,
+    /// Why one is neither: its volume is away, for example.
+    pub(super) unread: Option<Error>,
 }
 
 /// A copy that was read, and its problem.

@@ -27,7 +27,6 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use policy::placement::{Candidate, Code, Layout, VolumeId};
 use policy::purpose::{Origin, Step};
@@ -119,7 +118,7 @@ pub(super) enum Wanting {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Others {
     /// Two of them answer for the last byte; or one does, and has the bytes that a checksum of the manifest covers. Of
-    /// fragments, one more than hold the object, or as many, and all have their bytes.
+    /// fragments, as many as hold the object have their bytes.
     Hold,
     /// One of them answers for the last byte; as many fragments as hold the object.
     Answer,
@@ -406,11 +405,10 @@ impl Spread {
         let held = held(answering.iter().map(|replica| replica.placed().index()));
         let held = match failed {
             Some(e) if held < needs => Err(e),
-            _ if others == Others::Hold && held == needs => {
-                let must = answering.iter().map(|replica| self.must_hold(&handle, replica));
-                join_all(must).await.into_iter().collect()
+            _ if others == Others::Hold && (held == needs || inode.code().is_some()) => {
+                self.enough_must_hold(&handle, answering, needs).await
             }
-            // Of more, the next drop verifies those that stay.
+            // Of several copies, the next drop verifies one.
             _ => Ok(()),
         };
         held.map_err(|e| match e.kind() {
@@ -422,6 +420,33 @@ impl Spread {
         })
     }
 
+    /// Checks that one of these copies, or as many different fragments as the code has of data, are what was written.
+    async fn enough_must_hold(
+        &self,
+        handle: &Handle,
+        mut answering: Vec<Arc<Replica>>,
+        needs: usize,
+    ) -> Result<()> {
+        let inode = handle.inode();
+        let is_known = |replica: &Arc<Replica>| {
+            let checked = replica.checked(self.0.catalog.checked(inode), inode.len());
+            checked.is_some_and(|known| self.0.damages.is_verified(inode.id, replica.number, known))
+        };
+        answering.sort_by_key(|replica| !is_known(replica));
+        let (mut good, mut failed) = (Vec::new(), None);
+        for replica in answering {
+            match self.must_hold(handle, &replica).await {
+                Ok(()) => good.push(replica.placed().index()),
+                Err(e) => failed = Some(e),
+            }
+            if held(good.iter().copied()) >= needs {
+                return Ok(());
+            }
+        }
+        // None failed if there is none: the catalog refuses to drop the last.
+        failed.map_or(Ok(()), Err)
+    }
+
     /// Checks that a copy holds the bytes that a checksum of the manifest covers, and everything durably.
     ///
     /// # Errors
@@ -431,15 +456,15 @@ impl Spread {
         if !inode.is_sealed() {
             handle.sync_copy(replica, 0, VERIFY).await?;
         }
-        let Some(all) = pool.catalog.checked(inode) else { return Ok(()) };
-        let checked = replica.checked(all);
+        let all = pool.catalog.checked(inode);
+        let Some(checked) = replica.checked(all, inode.len()) else { return Ok(()) };
         if pool.damages.is_verified(inode.id, replica.number, checked) {
             return Ok(());
         }
         let [found, _] = read_through(handle, replica, [checked.len; 2], VERIFY).await?;
         if found == checked.checksum {
             pool.damages.set_verified(inode.id, replica.number, checked);
-        } else if pool.catalog.checked(inode) == Some(all) {
+        } else if pool.catalog.checked(inode) == all {
             pool.damages.tell(inode, replica, NOT_WRITTEN);
             pool.replication.suspect(inode.id);
             let what = format!(

@@ -13,6 +13,7 @@ use policy::placement::{Code, Piece};
 use volume::{Check, Error, ErrorKind, Io, IoBufMut, Result, again};
 
 use super::Spread;
+use super::check::{Compared, suffice};
 use super::handle::{Handle, another_may, is_suspicious, was_refused};
 use super::inode::Replica;
 use crate::code::Coder;
@@ -99,18 +100,30 @@ impl Handle {
         &self,
         code: Code,
         offset: u64,
+        into: IoBufMut,
+        io: Io,
+    ) -> Result<IoBufMut> {
+        if let Some(piece) = code.chunks().pieces(offset, into.len() as u64).next()
+            && piece.len == into.len() as u64
+        {
+            return self.read_fragment(code, &self.inode().replicas(), piece, into, io).await;
+        }
+        self.read_of(code, &self.inode().replicas(), offset, into, io).await
+    }
+
+    /// The same from these fragments.
+    async fn read_of(
+        &self,
+        code: Code,
+        replicas: &[Arc<Replica>],
+        offset: u64,
         mut into: IoBufMut,
         io: Io,
     ) -> Result<IoBufMut> {
-        let mut pieces = code.chunks().pieces(offset, into.len() as u64).peekable();
-        if let Some(&piece) = pieces.peek()
-            && piece.len == into.len() as u64
-        {
-            return self.read_fragment(code, piece, into, io).await;
-        }
+        let pieces = code.chunks().pieces(offset, into.len() as u64);
         let reads = pieces.map(async |piece| {
             let part = IoBufMut::zeroed(piece.len as usize);
-            (piece.at as usize, self.read_fragment(code, piece, part, io).await)
+            (piece.at as usize, self.read_fragment(code, replicas, piece, part, io).await)
         });
         for (at, read) in join_all(reads).await {
             let read = read?;
@@ -123,13 +136,13 @@ impl Handle {
     async fn read_fragment(
         &self,
         code: Code,
+        replicas: &[Arc<Replica>],
         piece: Piece,
         into: IoBufMut,
         io: Io,
     ) -> Result<IoBufMut> {
         let (mut trouble, len) = (Trouble::default(), into.len());
         let mut into = Some(into);
-        let replicas = self.inode().replicas();
         let mine = replicas.iter().filter(|replica| replica.index() == Some(piece.part));
         let (unwell, well): (Vec<_>, Vec<_>) = mine.partition(|replica| replica.take_avoidance());
         for replica in well {
@@ -140,7 +153,7 @@ impl Handle {
                 Err(e) => return Err(e),
             }
         }
-        let found = match self.compute(code, piece, io, &replicas, &mut trouble).await? {
+        let found = match self.compute(code, piece, io, replicas, &mut trouble).await? {
             Ok(computed) => return Ok(computed),
             Err(found) => found,
         };
@@ -233,7 +246,7 @@ impl Handle {
     }
 
     /// Reads a range after `check` refused what a read gave. The checksum of each fragment says which of them is damaged:
-    /// those are dropped, if the others hold the object, and made again.
+    /// those are left out, and dropped if the others hold the object, to be made again.
     ///
     /// # Errors
     /// `Corrupt`: `check` refuses what the other fragments give, too. Else as for a read.
@@ -247,8 +260,21 @@ impl Handle {
     ) -> Result<IoBufMut> {
         // Another one may rot, or another reader drop one, between the comparison and the read.
         for _ in 0..=code.parity() {
-            self.spread().distrust(self, io).await?;
-            let read = self.read_fragments(code, offset, IoBufMut::zeroed(len), io).await?;
+            let replicas = self.inode().replicas();
+            let compared = self.spread().compare_copies(self, &replicas, io).await;
+            let Compared { good, bad, unread } = compared;
+            for (replica, why) in &bad {
+                self.pool().damages.tell(self.inode(), replica, why);
+                if suffice(good.iter())
+                    && let Err(e) = self.spread().drop_bad(self.inode().id, replica.number).await
+                {
+                    tracing::warn!("{}: a damaged fragment stays for now: {e}", self.inode().name);
+                }
+            }
+            if let Some(e) = unread.filter(|_| !suffice(good.iter())) {
+                return Err(e);
+            }
+            let read = self.read_of(code, &good, offset, IoBufMut::zeroed(len), io).await?;
             if check(&read) {
                 return Ok(read);
             }

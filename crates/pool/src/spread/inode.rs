@@ -206,10 +206,11 @@ impl Replica {
         self.fragment().map(|fragment| usize::from(fragment.index))
     }
 
-    /// Its bytes and their checksum, if `object` are those of the object.
-    pub(super) fn checked(&self, object: Checked) -> Checked {
-        let len = self.layout.len(object.len);
-        Checked { len, checksum: self.fragment().map_or(object.checksum, |own| own.checksum) }
+    /// Its first bytes with a checksum, if `object` are those of the object, of `len` bytes. A fragment has its own, also
+    /// when the manifest has no object any more.
+    pub(super) fn checked(&self, object: Option<Checked>, len: u64) -> Option<Checked> {
+        let Some(Fragment { checksum, .. }) = self.fragment() else { return object };
+        Some(Checked { len: self.layout.len(len), checksum: *checksum })
     }
 
     /// Whether a read should avoid it: one of its volumes is away, or failed a moment ago. Counts down for each volume.

@@ -181,6 +181,9 @@ impl Handle {
                 let what = format!("{}: a fragment is not what was written", inode.name);
                 return Ok(Err((Arc::clone(source), Error::new(ErrorKind::Corrupt, what))));
             }
+            if let Some(checked) = source.checked(None, inode.len()) {
+                pool.damages.set_verified(inode.id, source.number, checked);
+            }
         }
         Ok(Ok(hash.digest()))
     }

@@ -170,7 +170,7 @@ impl Spread {
     pub(super) async fn scrub_sealed(&self, object: &Handle, checked: Checked) -> Vec<Found> {
         let mut findings = Vec::new();
         for replica in object.inode().replicas() {
-            let checked = replica.checked(checked);
+            let checked = replica.checked(Some(checked), checked.len).unwrap_or(checked);
             let problem = match read_through(object, &replica, [checked.len; 2], IO).await {
                 Ok([_, all]) if all == checked.checksum => {
                     self.0.damages.set_verified(object.inode().id, replica.number, checked);

@@ -254,6 +254,32 @@ fn two_rotten_fragments_are_found_by_the_store_that_reads_them() {
     }
 }
 
+/// Two fragments have rotted, and no read has met them: one that is good is not dropped.
+#[test]
+fn a_fragment_is_dropped_only_if_enough_others_have_their_bytes() {
+    let volumes = mems(6);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        let bytes = random(60_000, 3);
+        put(&pool, "t", &bytes).await.unwrap();
+        let on = fragments(&pool, "t");
+        let id = pool.objects()[0].id;
+        let rot = |index: usize| {
+            let volume = &volumes[usize::from(on[index].1.0)];
+            let image = volume.image();
+            let text = image.keys().find(|text| text.as_str().ends_with(".dat")).unwrap();
+            volume.damage(text, 100, |byte| *byte = !*byte);
+        };
+        rot(5);
+        pool.drop_copy(id, on[4].1).await.unwrap();
+        rot(2);
+        let refused = pool.drop_copy(id, on[0].1).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+        assert_eq!(fragments(&pool, "t").len(), 5);
+        pool.drop_copy(id, on[5].1).await.unwrap_err();
+    });
+}
+
 /// What is computed from rotten bytes never becomes a fragment.
 #[test]
 fn a_repair_from_rotten_fragments_takes_others() {

@@ -465,9 +465,7 @@ impl Client {
         let mut rotten = false;
         let found = match pool.open_handle(&self.at(name)).await {
             Ok(object) => {
-                // If too few fragments can be read, that may be the error of a read that no volume refused.
-                let has_fragments = coded::has_fragments(&pool.copies_of(object.id()));
-                rotten = self.rot.has(object.id()) || (has_fragments && sure == Sure::Nothing);
+                rotten = self.rot.has(object.id());
                 self.read(pool, &object, name, &before).await
             }
             Err(e) => Err(e),

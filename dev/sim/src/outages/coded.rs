@@ -12,7 +12,7 @@ use pool::spread::ObjectStat;
 use pool::{Placed, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::{Intent, IoBuf, IoBufMut, Name, Volume};
+use volume::{IoBufMut, Volume};
 
 use super::{COPY, Machine};
 use crate::Sim;
@@ -50,29 +50,6 @@ pub(super) fn suffice(object: &ObjectStat, counts: impl Fn(&Placed) -> bool) -> 
 /// Whether an object is kept as fragments.
 pub(super) fn has_fragments(copies: &[Placed]) -> bool {
     copies.iter().any(|placed| matches!(placed.layout, Layout::Fragment(_)))
-}
-
-/// Makes the manifest move to as many volumes as it should be on, as the mover does: after a volume was emptied, it is on
-/// fewer, also when that volume is used again. The first edit after a close moves it.
-pub(super) async fn restore_manifest(pool: &Spread) {
-    pool.close().await.expect("nothing fails");
-    let name = Name::new("edit").expect("a good name");
-    let data = IoBuf::from(&[1][..]);
-    pool.write_whole(&name, &Intent::DATA, data, COPY).await.expect("nothing fails");
-}
-
-/// Drops second copies of fragments, as the mover does: they may occupy the only place of another fragment. All volumes
-/// are here.
-pub(super) async fn drop_surplus(pool: &Spread) {
-    for object in pool.objects() {
-        let mut seen = BTreeSet::new();
-        for own in object.copies.iter().filter_map(|placed| placed.layout.fragment()) {
-            if !seen.insert(own.index) {
-                let dropped = pool.drop_copy(object.id, own.volume).await;
-                dropped.unwrap_or_else(|e| panic!("{}: a second copy stays: {e}", object.name));
-            }
-        }
-    }
 }
 
 /// The fragments of an object with these bytes.

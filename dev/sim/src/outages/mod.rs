@@ -310,9 +310,6 @@ fn calm_end(
             pool.set_draining(volume.id, false).await.expect("nothing fails");
         }
         if pool.code().is_some() {
-            coded::restore_manifest(&pool).await;
-            pool.repair(COPY, |_| ()).await.expect("nothing fails");
-            coded::drop_surplus(&pool).await;
             pool.recode(COPY).await;
         }
         let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
