@@ -196,7 +196,7 @@ fn copies_and_fragments_are_compared_on_equal_volumes() {
     };
     // The test ignores speed. Tables are whole copies, or cut: four fragments of data, and two of parity that are as
     // long as the longest of those.
-    let held = |scheme: &str| value("load, tables held / their length", scheme);
+    let held = |scheme: &str| value("bulk load, tables held / their length", scheme);
     assert_eq!([held("copies = 2"), held("copies = 3")], [2.0, 3.0]);
     assert!((1.5..2.0).contains(&held("coded 4+2")), "{}", held("coded 4+2"));
     for (case, scheme) in [("YCSB A", "copies = 2"), ("YCSB C, read p99", "copies = 3")] {

@@ -223,8 +223,11 @@ impl<'b> Bencher<'b> {
         let (driven, rebuilt) = std::thread::scope(|scope| {
             let replacing = scope.spawn(|| {
                 block_on(self.clock.sleep_until(start + settings.lead));
+                // The pool may begin before the new volume has joined.
+                let begun = self.clock.now();
                 let lost = fixture.replace_lost();
-                let took = lost.is_ok().then(|| fixture.made_good(self.stop)).flatten();
+                let made_good = || fixture.made_good(begun, self.stop);
+                let took = lost.is_ok().then(made_good).flatten();
                 fixture.ended.store(true, Ordering::Relaxed);
                 lost.map(|lost_bytes| Rebuilt { took, lost_bytes })
             });

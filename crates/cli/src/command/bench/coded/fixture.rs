@@ -13,6 +13,7 @@ use plimsoll::kv::{CachePolicy, Options, Store};
 use plimsoll::volumes::{Device, Volume};
 use policy::contract::{Contract, Cost};
 use policy::purpose::{Class, Origin, Step};
+use policy::time::Instant;
 use pool::Kind;
 use pool::spread::{Spread, VolumeState};
 use volume::mem::Mem;
@@ -217,11 +218,10 @@ impl Fixture {
         Ok(lost)
     }
 
-    /// Waits until every object has its copies or fragments; returns the time that took, or `None` if the run ended or
+    /// Waits until every object has its copies or fragments; returns the time since `begun`, or `None` if the run ended or
     /// `stop` was set before.
-    pub(super) fn made_good(&self, stop: &AtomicBool) -> Option<Duration> {
+    pub(super) fn made_good(&self, begun: Instant, stop: &AtomicBool) -> Option<Duration> {
         let (pool, clock) = (self.store.pool(), self.store.clock());
-        let begun = clock.now();
         loop {
             let now = clock.now();
             if pool.redundancy(&BTreeSet::new()).short == 0 {

@@ -36,7 +36,7 @@ fn arms(away: usize) -> Vec<Arm> {
 }
 
 fn load() -> Row {
-    let case = Case { name: "load".into(), arms: arms(0), work: Work::Load };
+    let case = Case { name: "bulk load".into(), arms: arms(0), work: Work::Load };
     let about =
         "How much room do copies and fragments take after a load, and what do they cost to write?";
     Row::new("load", about, [case])

@@ -44,7 +44,7 @@ impl Scale {
         let sizes = |memtable, table, level_base| Sizes { memtable, table, level_base };
         let (records, lead_ms, threads, volume_divisor, rebuild_secs, sizes) = match profile {
             // Tables of several strips: shorter ones would not be cut into fragments.
-            Profile::Smoke => (30_000, 200, 32, 15, 10, sizes(2 * MIB, 2 * MIB, 4 * MIB)),
+            Profile::Smoke => (30_000, 200, 32, 15, 60, sizes(2 * MIB, 2 * MIB, 4 * MIB)),
             Profile::Short => (1_000_000, 5_000, 128, 1, 300, sizes(8 * MIB, 8 * MIB, 32 * MIB)),
             Profile::Paper => (10_000_000, 30_000, 128, 1, 3600, sizes(8 * MIB, 8 * MIB, 64 * MIB)),
         };
