@@ -4,6 +4,7 @@
 //! the question allows it.
 
 pub mod block;
+pub mod coded;
 pub mod compare;
 pub mod contract;
 pub mod drive;

@@ -13,7 +13,7 @@ use volume::Clock;
 use super::HotRange;
 use super::hot::Moving;
 use crate::drive::{
-    AtOnce, Choose, Counter, Drive, Driven, Lengths, Mix, Operation, Records, Tally, bar,
+    AtOnce, Choose, Counter, Drive, Driven, Even, Lengths, Mix, Operation, Records, Tally, bar,
 };
 use crate::ycsb::{Chooser, Distribution, SCAN_MAX, Shape, Workload};
 
@@ -24,13 +24,16 @@ pub struct Settings {
     pub mix: Vec<(Operation, u32)>,
     /// The choice of records.
     pub keys: Keys,
-    /// Threads that each have one operation under way: the next begins when the last has ended.
+    /// Threads that each have one operation under way: the next begins when the last has ended, and not before its time if
+    /// there is a target.
     pub threads: usize,
     /// The time before the measurement: volumes spend saved credits, and migration finds its balance. Operations go on
     /// without a break.
     pub lead: Duration,
     /// The measured time after it.
     pub time: Duration,
+    /// Operations to start each second, at least one, however long earlier ones take; `None` for as many as the threads do.
+    pub target_per_sec: Option<u64>,
     /// The seed of choices and values.
     pub seed: u64,
 }
@@ -93,6 +96,7 @@ impl<'b> Bench<'b> {
             threads,
             lead: Duration::ZERO,
             time: Duration::MAX,
+            target_per_sec: None,
             seed,
         };
         let drive = self.drive(&settings, &[], self.clock.now(), records);
@@ -126,7 +130,14 @@ impl<'b> Bench<'b> {
                 let running = running;
                 self.count(counts, from, settings.time, &running)
             });
-            let driven = drive.run(chooser, |_| AtOnce, &ProgressBar::hidden(), |_, _| 0);
+            let bar = ProgressBar::hidden();
+            let driven = match settings.target_per_sec {
+                None => drive.run(chooser, |_| AtOnce, &bar, |_, _| 0),
+                Some(rate) => {
+                    let even = |thread| Even::new(start, rate, thread, settings.threads);
+                    drive.run(chooser, even, &bar, |_, _| 0)
+                }
+            };
             drop(ended);
             (driven, counting.join().expect("a counter does not panic"))
         });
@@ -260,6 +271,7 @@ mod tests {
                 threads: 2,
                 lead: Duration::from_millis(5),
                 time: Duration::from_millis(20),
+                target_per_sec: None,
                 seed: 1,
             };
             let counts = [Tally::new(|| clock.now().as_nanos())];
@@ -268,5 +280,25 @@ mod tests {
             assert!(outcome.counted[0] > 0 && !outcome.elapsed.is_zero());
             assert_eq!(outcome.wrong, 0, "{:?}", outcome.example);
         }
+    }
+
+    #[test]
+    fn with_a_target_latencies_count_from_the_intended_starts() {
+        let (store, clock, stop) = (Memory::default(), Clock::real(), AtomicBool::new(false));
+        let bench = Bench::new(&store, &clock, SHAPE, 0, &stop);
+        bench.load(100, 1, 1).expect("memory does not fail");
+        let settings = Settings {
+            mix: read_share(100),
+            keys: Keys::Ycsb(Distribution::Uniform),
+            threads: 1,
+            lead: Duration::ZERO,
+            time: Duration::from_millis(500),
+            target_per_sec: Some(100),
+            seed: 1,
+        };
+        let driven = bench.run(&settings, &[], clock.now()).expect("memory does not fail");
+        let started = driven.open.count(Operation::Read);
+        assert!((1..=50).contains(&started), "{started} starts");
+        assert_eq!(started, driven.operations());
     }
 }

@@ -1,6 +1,7 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file for each bench.
 
 mod block;
+mod coded;
 mod contract;
 mod fixture;
 mod ingest;
@@ -13,6 +14,7 @@ mod provider;
 mod real;
 mod series;
 mod spread;
+mod watched;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Bench {
     Block(block::Args),
+    Coded(coded::Args),
     Contract(contract::Args),
     Ingest(ingest::Args),
     Kv(Box<kv::Args>),
@@ -50,6 +53,7 @@ enum Bench {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Block(args) => block::run(args),
+        Bench::Coded(args) => coded::run(args),
         Bench::Contract(args) => contract::run(args),
         Bench::Ingest(args) => ingest::run(args),
         Bench::Kv(args) => kv::run(args),

@@ -178,6 +178,51 @@ fn placements_are_compared_on_equal_pools() {
 }
 
 #[test]
+fn copies_and_fragments_are_compared_on_equal_volumes() {
+    let place = Place::new();
+    let args = ["bench", "coded", "--profile", "smoke", "--json", "f.json", "--html", "f.html"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(ended.out.starts_with("bench coded takes about"), "{}", ended.out);
+    let json = std::fs::read_to_string(place.path("f.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let list = |name: &str| report[name].as_array().expect("a list").clone();
+    let value = |case: &str, scheme: &str| {
+        let has = |row: &&serde_json::Value| row["case"] == case && row["scheme"] == scheme;
+        let rows = list("rows");
+        let row = rows.iter().find(has);
+        let value = row.and_then(|row| row["value"].as_f64());
+        value.unwrap_or_else(|| panic!("no {case} of {scheme} in {}", ended.out))
+    };
+    // The test ignores speed. Tables are whole copies, or cut: four fragments of data, and two of parity that are as
+    // long as the longest of those.
+    let held = |scheme: &str| value("bulk load, tables held / their length", scheme);
+    assert_eq!([held("copies = 2"), held("copies = 3")], [2.0, 3.0]);
+    assert!((1.5..2.0).contains(&held("coded 4+2")), "{}", held("coded 4+2"));
+    for (case, scheme) in [("YCSB A", "copies = 2"), ("YCSB C, read p99", "copies = 3")] {
+        assert!(value(case, scheme) > 0.0);
+    }
+    let computed =
+        |scheme: &str| value("YCSB C, volumes away, ranges computed for each operation", scheme);
+    assert!(computed("coded 4+2, 2 away") > 0.0 && computed("coded 4+2") == 0.0);
+    for scheme in ["copies = 2, 1 away", "coded 4+2, 1 away"] {
+        assert!(value("YCSB C, a volume replaced, rebuild", scheme) > 0.0);
+    }
+    let read = |scheme: &str| value("YCSB C, a volume replaced, bytes read / lost", scheme);
+    assert!(read("coded 4+2, 1 away") > read("copies = 3, 1 away"));
+    // Every value belonged to its key, and no volume exceeded its paid rate.
+    let sound: Vec<_> = list("checks").into_iter().filter(|check| check["id"] == "all").collect();
+    assert_eq!(sound.len(), 2, "{}", ended.out);
+    assert!(sound.iter().all(|check| check["holds"] == true), "{}", ended.out);
+    let page = std::fs::read_to_string(place.path("f.html")).expect("a page");
+    assert!(page.contains("away: p99 of reads at one rate"));
+
+    let ended = place.run(&["bench", "coded", "--rows", "B99"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.err.contains("there is no row B99; there are load"), "{}", ended.err);
+}
+
+#[test]
 fn rules_of_merging_are_compared_on_equal_disks() {
     let place = Place::new();
     let args = ["bench", "series", "--profile", "smoke", "--json", "l.json", "--html", "l.html"];

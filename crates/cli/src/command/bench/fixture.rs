@@ -1,11 +1,12 @@
-//! What the stores of `bench contract` and `bench spread` have in common: one configuration of RocksDB, as in the
-//! papers.
+//! What the stores of `bench contract`, `bench spread` and `bench coded` have in common: one configuration of RocksDB, as
+//! in the papers.
 
 use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::kv::{Compression, Family, Options, RocksDb, Store};
+use policy::contract::{Contract, Latency, catalogue};
 use policy::units::MIB;
 use rust_rocksdb::{Options as RocksOptions, WaitForCompactOptions};
 
@@ -20,6 +21,24 @@ const LOADS_PER_SEC: u64 = 40_000;
 
 /// The gap before a run, so that all schemes begin it at the same time.
 pub(super) const GAP: Duration = Duration::from_millis(20);
+
+/// The speed-up of volumes during load and opening.
+const WIDE: u64 = 1000;
+
+/// A gp3 volume, a part of one, or a multiple.
+pub(super) fn gp3(times: u64, parts: u64) -> anyhow::Result<Contract> {
+    let mut contract = catalogue::find("gp3")?.contract(None, Default::default())?;
+    for limit in &mut contract.limits {
+        limit.rate_per_sec = limit.rate_per_sec * times / parts;
+        limit.depth = limit.depth * times / parts;
+    }
+    Ok(contract)
+}
+
+/// The contract during load and opening: practically no waits.
+pub(super) fn wide() -> anyhow::Result<Contract> {
+    Ok(Contract { latency: Latency::default(), ..gp3(WIDE, 1)? })
+}
 
 /// The sizes that shape a tree, in bytes.
 #[derive(Clone, Copy, Debug)]

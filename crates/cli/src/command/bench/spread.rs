@@ -5,7 +5,6 @@ mod fixture;
 mod rows;
 mod scale;
 mod schemes;
-mod watched;
 
 use std::process::ExitCode;
 use std::time::Duration;

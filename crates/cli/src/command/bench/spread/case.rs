@@ -84,7 +84,8 @@ impl Case {
         let by_volume = (scale.threads * scheme.volumes / VOLUMES).max(1);
         let threads = self.threads.unwrap_or(by_volume);
         let (mix, time) = (self.mix.clone(), self.run_time(scale));
-        Settings { mix, keys: self.keys, threads, lead: scale.lead, time, seed }
+        let (keys, lead) = (self.keys, scale.lead);
+        Settings { mix, keys, threads, lead, time, target_per_sec: None, seed }
     }
 }
 

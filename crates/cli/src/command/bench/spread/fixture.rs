@@ -15,46 +15,28 @@ use bench::spread::{Bench, Copies, Counted, Paid};
 use plimsoll::kv::{CachePolicy, Options, Store};
 use plimsoll::volumes::{Device, Volume};
 use policy::budget::Share;
-use policy::contract::{Contract, Latency, catalogue};
+use policy::contract::Contract;
 use policy::purpose::Class;
 use volume::Clock;
 use volume::dir::BlockDevice;
 use volume::dir::{Dir, DirOptions};
 use volume::mem::Mem;
 
-use super::super::fixture::{compact, family, options};
+use super::super::fixture::{compact, family, gp3, options, wide};
 use super::super::real::{RealVolume, RealVolumes};
+use super::super::watched::{CopyIo, Watched};
 use super::scale::{SHAPE, Scale, VOLUME_DIVISOR};
 use super::schemes::{Placed, Scheme};
-use super::watched::{CopyOps, Watched};
 
 /// Loading threads.
 const LOADERS: usize = 4;
 
-/// The speed-up of volumes during load and opening.
-const WIDE: u64 = 1000;
-
 /// The time to open the stores of a group, for estimates of the duration.
 pub(super) const OPENING: Duration = Duration::from_secs(4);
-
-/// A gp3 volume, a part of one, or a multiple.
-fn gp3(times: u64, parts: u64) -> anyhow::Result<Contract> {
-    let mut contract = catalogue::find("gp3")?.contract(None, Default::default())?;
-    for limit in &mut contract.limits {
-        limit.rate_per_sec = limit.rate_per_sec * times / parts;
-        limit.depth = limit.depth * times / parts;
-    }
-    Ok(contract)
-}
 
 /// The contract of a measured volume.
 pub(super) fn contract() -> anyhow::Result<Contract> {
     gp3(1, VOLUME_DIVISOR)
-}
-
-/// The contract during load and opening: practically no waits.
-fn wide() -> anyhow::Result<Contract> {
-    Ok(Contract { latency: Latency::default(), ..gp3(WIDE, 1)? })
 }
 
 /// A loaded database, closed.
@@ -145,7 +127,7 @@ fn count(device: Option<&Arc<Device>>, counters: &VolumeCounters, counted: Count
         (_, None) => 0,
         (Counted::Users, Some(device)) => users(device, true),
         (Counted::Others, Some(device)) => users(device, false),
-        (Counted::Copies, Some(_)) => counters.copies.read(),
+        (Counted::Copies, Some(_)) => counters.copies.ops(),
         (Counted::Overdrafts, Some(device)) => {
             device.seen_by_provider().unwrap_or_default().throttled
         }
@@ -166,7 +148,7 @@ pub(super) struct Fixture {
 #[derive(Clone)]
 struct VolumeCounters {
     label: String,
-    copies: CopyOps,
+    copies: CopyIo,
     /// The kernel's counters of its real device.
     kernel: Option<BlockDevice>,
 }
@@ -248,7 +230,7 @@ fn watched(
     contract: &Contract,
     kernel: Option<BlockDevice>,
 ) -> (Volume, VolumeCounters) {
-    let copies = CopyOps::default();
+    let copies = CopyIo::default();
     let watched = Watched { inner, copies: copies.clone() };
     let volume = Volume::other(label, watched, contract.clone());
     (volume, VolumeCounters { label: label.into(), copies, kernel })

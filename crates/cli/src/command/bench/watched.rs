@@ -1,7 +1,7 @@
-//! A volume that counts the operations of table copies.
+//! A volume that counts the I/O of the pool's copies.
 //!
-//! Copies share a class with deep compactions, so a gate's counters cannot separate them. Below a gate every call is
-//! one operation and names its origin.
+//! Copies share a class with deep compactions, or with users, so a gate's counters cannot separate them. Below a gate every
+//! call is one operation and names its origin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +13,45 @@ use volume::{
     Space, Volume, Zeros,
 };
 
-/// Operations of copies so far. Clones share the count.
+/// The I/O of copies, relief copies and rebuilds so far. Clones share the counts.
 #[derive(Clone, Default)]
-pub(super) struct CopyOps(Arc<AtomicU64>);
+pub(super) struct CopyIo(Arc<Counts>);
 
-impl CopyOps {
-    pub(super) fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+#[derive(Default)]
+struct Counts {
+    ops: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl CopyIo {
+    /// Calls, of reads and writes.
+    pub(super) fn ops(&self) -> u64 {
+        self.0.ops.load(Ordering::Relaxed)
     }
 
-    fn see(&self, io: Io) {
-        if matches!(io.origin, Origin::Copy | Origin::Relief) {
-            self.0.fetch_add(1, Ordering::Relaxed);
+    /// Bytes read.
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.0.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.0.written_bytes.load(Ordering::Relaxed)
+    }
+
+    fn count_read(&self, io: Io, bytes: usize) {
+        self.count(io, &self.0.read_bytes, bytes);
+    }
+
+    fn count_write(&self, io: Io, bytes: usize) {
+        self.count(io, &self.0.written_bytes, bytes);
+    }
+
+    fn count(&self, io: Io, moved: &AtomicU64, bytes: usize) {
+        if matches!(io.origin, Origin::Copy | Origin::Relief | Origin::Rebuild) {
+            self.0.ops.fetch_add(1, Ordering::Relaxed);
+            moved.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 }
@@ -32,7 +59,7 @@ impl CopyOps {
 /// The volume.
 pub(super) struct Watched {
     pub(super) inner: Arc<dyn Volume>,
-    pub(super) copies: CopyOps,
+    pub(super) copies: CopyIo,
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -47,6 +74,11 @@ impl Volume for Watched {
         Box::pin(async move { Ok(self.object(opened.await?)) })
     }
 
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        self.copies.count_write(io, data.len());
+        self.inner.write_whole(name, intent, data, io)
+    }
+
     volume::forward! {
         self => self.inner;
         fn remove(name: &Name) -> Pending<'_, ()>;
@@ -54,7 +86,6 @@ impl Volume for Watched {
         fn space() -> Pending<'_, Space>;
         fn expected_wait() -> Duration;
         fn limits() -> Limits;
-        fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
     }
@@ -68,33 +99,33 @@ impl Watched {
 
 struct WatchedObject {
     inner: Arc<dyn Object>,
-    copies: CopyOps,
+    copies: CopyIo,
 }
 
 #[deny(clippy::missing_trait_methods)]
 impl Object for WatchedObject {
     fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
-        self.copies.see(io);
+        self.copies.count_read(io, into.len());
         self.inner.read_at(offset, into, io)
     }
 
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
-        self.copies.see(io);
+        self.copies.count_write(io, data.len());
         self.inner.write_at(offset, data, io)
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        self.copies.see(io);
+        self.copies.count_read(io, into.len());
         self.inner.blocking_read_at(offset, into, io)
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
-        self.copies.see(io);
+        self.copies.count_write(io, data.len());
         self.inner.blocking_write_at(offset, data, io)
     }
 
     fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
-        self.copies.see(io);
+        self.copies.count_write(io, data.len());
         self.inner.write_durable(offset, data, io)
     }
 
@@ -123,17 +154,17 @@ mod tests {
 
     #[test]
     fn it_counts_copies_and_nothing_else() {
-        let copies = CopyOps::default();
+        let copies = CopyIo::default();
         let watched = Watched { inner: Arc::new(Mem::new("v")), copies: copies.clone() };
         let name = Name::new("a").expect("a name");
         let object = block_on(watched.create(&name, &Intent::DATA)).expect("memory takes it");
-        for origin in [Origin::UserWrite, Origin::Relief, Origin::Prefetch] {
+        for origin in [Origin::UserWrite, Origin::Relief, Origin::Prefetch, Origin::Rebuild] {
             let data = IoBuf::from(&b"bytes"[..]);
             block_on(object.write_at(0, data, Io::new(origin, Step::Data))).expect("there is room");
         }
         let object = block_on(watched.open(&name)).expect("it is there");
-        let into = IoBufMut::zeroed(5);
+        let into = IoBufMut::zeroed(4);
         block_on(object.read_at(0, into, Io::new(Origin::Copy, Step::Data))).expect("it is there");
-        assert_eq!(copies.read(), 2);
+        assert_eq!((copies.ops(), copies.read_bytes(), copies.written_bytes()), (3, 4, 10));
     }
 }
