@@ -8,7 +8,7 @@
 //! ```
 //!
 //! With some seeds the members of the pool are pools of two such volumes. There a member is what a volume is below: it has
-//! a copy of an object, and is lost as a whole. With others the pool has an erasure code, see [`coded`].
+//! a copy of an object, and is lost as a whole. With others the pool has an erasure code, see `coded`.
 //!
 //! Invariants:
 //!
