@@ -10,6 +10,12 @@ use crate::pools::{all_have_two, check_all, run, settings, short_objects, store}
 
 const VOLUMES: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
 
+fn make(place: &Place, volumes: &[&str]) {
+    for volume in volumes {
+        fs::create_dir(place.path(volume)).expect("room for a directory");
+    }
+}
+
 fn lose(place: &Place, volumes: &[&str]) {
     for volume in volumes {
         fs::remove_dir_all(place.path(volume)).expect("it was there");
@@ -28,6 +34,7 @@ fn any_two_volumes_may_be_lost_and_are_replaced_while_the_store_serves() {
     let text = settings(&place, &VOLUMES, "").replace("[pool.main]\n", pool);
     // The directory of a simulated volume is made if it is missing.
     place.write(&text.replace("simulate = true\n", ""));
+    make(&place, &VOLUMES);
     let server = place.serve();
     let mut client = server.client();
     store(&mut client, 1);
@@ -52,7 +59,7 @@ fn any_two_volumes_may_be_lost_and_are_replaced_while_the_store_serves() {
 
     let more = ["--contract", "unlimited", "--write"];
     for (gone, new) in [("s2", "s7"), ("s5", "s8")] {
-        fs::create_dir(place.path(new)).expect("room for a directory");
+        make(&place, &[new]);
         run(&place, &[&["volume", "add", new, "--path", new], &more[..]].concat());
         let told = run(&place, &["volume", "remove", gone, "--write"]);
         assert!(told.contains("0 objects were only on it"), "{told}");
