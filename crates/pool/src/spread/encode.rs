@@ -122,9 +122,11 @@ impl Spread {
             };
             let wanted = Wanted { id, kind, intent: &intent, origin: Some(io.origin) };
             let targets = self.choose_fragments(code, wanted, known.is_none(), &mut failed).await?;
-            if targets.len() < code.data() {
+            // What the pool has already gets all fragments or keeps its copies.
+            let needs = if known.is_none() { code.data() } else { code.fragments() };
+            if targets.len() < needs {
                 forget();
-                return Err(self.nowhere_in_fragments(name, code, targets.len(), &failed));
+                return Err(self.nowhere_in_fragments(name, (code, needs), targets.len(), &failed));
             }
             let is_short = targets.len() < code.fragments();
             let Written { complete, mut lost, checksum } =
@@ -300,8 +302,13 @@ impl Spread {
         Ok(checksum.digest())
     }
 
-    fn nowhere_in_fragments(&self, name: &Name, code: Code, there: usize, failed: &[At]) -> Error {
-        let needs = code.data();
+    fn nowhere_in_fragments(
+        &self,
+        name: &Name,
+        (code, needs): (Code, usize),
+        there: usize,
+        failed: &[At],
+    ) -> Error {
         let causes = match &self.0.members.causes(failed)[..] {
             "" => String::new(),
             causes => format!(" ({causes})"),
