@@ -313,8 +313,9 @@ impl Mover {
                     tracing::warn!("a bad copy could not be dropped yet: {e}");
                 }
             }
-            let repaired = match redundancy.target {
-                1 => Repaired::default(),
+            // A pool of single copies may have fragments from when it had a code.
+            let repaired = match redundancy {
+                Redundancy { target: 1, short: 0, .. } => Repaired::default(),
                 _ => pool.repair_others(&lost, &How::from(IO), &last).await,
             };
             Ended::Others(repaired)
