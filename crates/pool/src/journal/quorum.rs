@@ -17,7 +17,7 @@ use policy::placement::VolumeId;
 /// The fewest copies of a home, if there are as many volumes.
 const COPIES_MIN: usize = 3;
 
-/// The copies of a home that opens after the loss of so many of them: the rest is more than half.
+/// How many copies a home must have to open after it lost `losses` of them: the rest is more than half.
 pub(crate) const fn copies_for(losses: usize) -> usize {
     let copies = 2 * losses + 1;
     if copies > COPIES_MIN { copies } else { COPIES_MIN }
@@ -55,7 +55,7 @@ impl Quorum {
 }
 
 /// The first step on the shortest way from the homes that may be current to one of the volumes `wanted`, over volumes that
-/// are `well`, with at most so many copies; `None` if there is no way.
+/// are `well`, with at most `copies` volumes in a home; `None` if there is no way.
 pub(crate) fn step(
     may_count: &[Quorum],
     wanted: &[VolumeId],

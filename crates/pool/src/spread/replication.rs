@@ -105,8 +105,8 @@ pub struct Redundancy {
     pub short: u64,
     /// Their bytes.
     pub short_bytes: u64,
-    /// Objects that no volume can give now: all copies are on volumes that are away, or lost, or so many fragments that
-    /// the rest are too few.
+    /// Objects that the volumes cannot give now: those that are away, or lost, have all copies, or more fragments than the
+    /// code has of parity.
     pub unreadable: u64,
     /// Objects whose copies all failed at once, so that they may differ in bytes that were not acknowledged.
     /// They are aligned before the next write, or after the pool was opened.
