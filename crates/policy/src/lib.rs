@@ -24,6 +24,7 @@ pub mod pressure;
 pub mod provider;
 pub mod purpose;
 pub mod reclaim;
+pub mod recycle;
 pub mod room;
 pub mod route;
 pub mod sched;
