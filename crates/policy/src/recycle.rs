@@ -122,18 +122,9 @@ pub fn plan(
     price: Price,
 ) -> Result<Plan, TooFew> {
     let row = Row::new(code, dirty, missing, price.weights())?;
-    let aims = [row.columns, row.weights.cover(row.columns, Blocks::ALL).into_iter().collect()];
-    let mut plans = row.delta().into_iter().collect::<Vec<_>>();
-    for (i, &aim) in aims.iter().chain([&row.columns.hull()]).enumerate() {
-        if !aims[..i.min(aims.len())].contains(&aim) {
-            plans.push(row.encode(aim));
-        }
-    }
-    Ok(plans
-        .into_iter()
-        .min_by_key(|draft| draft.weight(&row.weights))
-        .expect("any row can be encoded")
-        .into_plan())
+    let drafts = row.delta().into_iter().chain(row.encodings());
+    let lightest = drafts.min_by_key(|draft| draft.weight(&row.weights));
+    Ok(lightest.expect("a row with enough fragments can be encoded").into_plan())
 }
 
 impl Plan {
@@ -268,6 +259,14 @@ impl Row {
             spans[parity].clone_from(&columns);
         }
         Some(Draft { how: How::Delta, columns, reads: spans.clone(), writes: spans })
+    }
+
+    /// Encodings of the dirty columns alone, and with the columns between them that long reads would cover.
+    fn encodings(&self) -> Vec<Draft> {
+        let joined = self.weights.cover(self.columns, Blocks::ALL).into_iter().collect();
+        let mut aims = vec![self.columns, joined, self.columns.hull()];
+        aims.dedup();
+        aims.into_iter().map(|aim| self.encode(aim)).collect()
     }
 
     /// Reads so much that parity of the columns `aim`, which include the dirty ones, can be computed from data.
