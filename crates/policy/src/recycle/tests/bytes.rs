@@ -1,6 +1,9 @@
 //! Plans are carried out on fragments with one byte for each block: the code works byte by byte.
 
 use proptest::prelude::*;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::*;
 use crate::code;
@@ -118,82 +121,80 @@ fn naive(code: Code, dirty: &[(usize, u32)], missing: &[usize], price: Price) ->
     price.weight(blocks as u64, blocks as u64 * BLOCK)
 }
 
-#[derive(Clone, Debug)]
-struct Case {
-    code: Code,
-    data: Vec<Vec<u8>>,
-    new: Vec<Vec<Option<u8>>>,
-    /// In random order.
-    fragments: Vec<usize>,
-    price: Price,
-}
-
-fn case() -> impl Strategy<Value = Case> {
-    let blocks = prop_oneof![1u64..9, 1u64..80, 250u64..=256];
-    let code = (2u64..=16, 1u64..=4, blocks).prop_map(|(data, parity, blocks)| {
+fn codes() -> impl Strategy<Value = Code> {
+    let blocks = prop_oneof![8 => 1u64..9, 4 => 1u64..80, 1 => 250u64..=256];
+    (2u64..=16, 1u64..=4, blocks).prop_map(|(data, parity, blocks)| {
         Code::new(data, parity.min(data - 1), blocks * BLOCK).unwrap()
-    });
-    let price = (
-        prop::option::of(1u64..200_000),
-        BLOCK..MIB,
-        prop_oneof![Just(0.0), Just(0.5), Just(1.0), 0.0..1.0],
-    );
-    let price = price.prop_map(|(bytes_per_operation, io_max, operation_share)| Price {
-        bytes_per_operation,
-        io_max,
-        operation_share,
-    });
-    let density = prop_oneof![0.0..0.05, 0.0..1.0, Just(1.0)];
-    (code, price, density).prop_flat_map(|(code, price, density)| {
-        let blocks = (code.strip() / BLOCK) as usize;
-        let of = |block| prop::collection::vec(prop::collection::vec(block, blocks), code.data());
-        let new = prop::collection::vec(
-            prop::collection::vec(prop::option::weighted(density, any::<u8>()), blocks),
-            code.data(),
-        );
-        let fragments = Just((0..code.fragments()).collect::<Vec<_>>()).prop_shuffle();
-        (of(any::<u8>()), new, fragments).prop_map(move |(data, new, fragments)| Case {
-            code,
-            data,
-            new,
-            fragments,
-            price,
-        })
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+fn prices() -> impl Strategy<Value = Price> {
+    let share = prop_oneof![Just(0.0), Just(0.5), Just(1.0), 0.0..1.0];
+    (prop::option::of(1u64..200_000), BLOCK..MIB, share).prop_map(
+        |(bytes_per_operation, io_max, operation_share)| Price {
+            bytes_per_operation,
+            io_max,
+            operation_share,
+        },
+    )
+}
 
+proptest! {
     #[test]
-    fn plans_leave_the_encoding_of_the_new_data_at_no_more_than_the_naive_cost(case in case()) {
-        let Case { code, data, new, fragments: order, price } = case;
+    fn plans_leave_the_encoding_of_the_new_data_at_no_more_than_the_naive_cost(
+        code in codes(),
+        price in prices(),
+        density in prop_oneof![0.0..0.05, 0.0..1.0, Just(1.0)],
+        missing in 0usize..=4,
+        seed in any::<u64>(),
+    ) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let blocks = (code.strip() / BLOCK) as usize;
+        let mut order: Vec<usize> = (0..code.fragments()).collect();
+        order.shuffle(&mut rng);
+        let (missing, present) = order.split_at(missing.min(code.parity()));
+
+        let mut data = vec![vec![0; blocks]; code.data()];
+        let mut new = vec![vec![None; blocks]; code.data()];
         let mut dirty = Vec::new();
-        let mut after = data.clone();
-        for (fragment, blocks) in new.iter().enumerate() {
-            for (block, new) in blocks.iter().enumerate() {
-                if let Some(new) = new {
+        for fragment in 0..code.data() {
+            rng.fill(&mut data[fragment][..]);
+            for block in 0..blocks {
+                if rng.random_bool(density) {
+                    new[fragment][block] = Some(rng.random());
                     dirty.push((fragment, block as u32));
-                    after[fragment][block] = *new;
                 }
             }
         }
-        let (before, after) = (encoded(code, &data), encoded(code, &after));
-        for count in 0..=code.parity() {
-            let missing = &order[..count];
-            let plan = plan(code, &dirty, missing, price).unwrap();
-            check_spans(code, &plan, missing);
-            let mut fragments = before.clone();
-            carry_out(code, &plan, &new, &mut fragments);
-            for &present in &order[count..] {
-                prop_assert_eq!(&fragments[present], &after[present], "{} by {:?}", present, plan);
-            }
-            let weight = plan.cost(price).weight;
-            let naive = naive(code, &dirty, missing, price);
-            prop_assert!(weight <= naive * (1.0 + 1e-6), "{} instead of {}", weight, naive);
+        let mut fragments = encoded(code, &data);
+        for &(fragment, block) in &dirty {
+            data[fragment][block as usize] = new[fragment][block as usize].unwrap();
         }
-        let present = code.data() - 1;
-        let too_few = plan(code, &dirty, &order[..=code.parity()], price);
-        prop_assert_eq!(too_few, Err(TooFew { present, needed: code.data() }));
+        let after = encoded(code, &data);
+
+        let plan = plan(code, &dirty, missing, price).unwrap();
+        check_spans(code, &plan, missing);
+        carry_out(code, &plan, &new, &mut fragments);
+        for &present in present {
+            prop_assert_eq!(&fragments[present], &after[present], "{} by {:?}", present, plan);
+        }
+        let weight = plan.cost(price).weight;
+        let naive = naive(code, &dirty, missing, price);
+        prop_assert!(weight <= naive * (1.0 + 1e-6), "{} instead of {}", weight, naive);
+    }
+
+    #[test]
+    fn more_missing_fragments_than_parity_are_too_few(
+        code in codes(),
+        more in 1usize..4,
+        price in prices(),
+        seed in any::<u64>(),
+    ) {
+        let mut order: Vec<usize> = (0..code.fragments()).collect();
+        order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+        let missing = &order[..(code.parity() + more).min(code.fragments())];
+        let few = TooFew { present: code.fragments() - missing.len(), needed: code.data() };
+        prop_assert_eq!(plan(code, &[(0, 0)], missing, price), Err(few));
+        prop_assert_eq!(plan(code, &[], missing, price), Err(few));
     }
 }

@@ -77,7 +77,15 @@ fn ways_cost_what_the_table_says() {
         let cells = sums.map(|Units(operations, bytes)| format!("{operations:.2} / {bytes:.2}"));
         writeln!(table, "| {d} | {} |", cells.join(" | ")).unwrap();
     }
-    expect![[""]].assert_eq(&table);
+    expect![[r#"
+        | 1 | 6.00 / 0.56 | 6.00 / 0.56 | 6.49 / 0.61 | 6.00 / 0.56 |
+        | 2 | 5.37 / 0.84 | 5.51 / 0.77 | 5.71 / 0.94 | 5.37 / 0.84 |
+        | 5 | 3.78 / 1.42 | 3.88 / 1.50 | 3.74 / 1.70 | 3.78 / 1.40 |
+        | 13 | 1.83 / 1.73 | 1.50 / 2.07 | 1.38 / 2.01 | 1.67 / 1.86 |
+        | 40 | 0.52 / 1.26 | 0.36 / 1.20 | 0.31 / 1.12 | 0.36 / 1.20 |
+        | 256 | 0.05 / 0.28 | 0.02 / 0.14 | 0.02 / 0.12 | 0.02 / 0.14 |
+    "#]]
+    .assert_eq(&table);
 }
 
 /// Rows of a window of 5 % of the device.
@@ -153,8 +161,7 @@ impl Window {
         totals.windows(2).map(mixed).fold(f64::INFINITY, f64::min)
     }
 
-    fn planned(&self, share: f64) -> Units {
-        let price = Price { operation_share: share, ..GP3 };
+    fn planned(&self, price: Price) -> Units {
         self.units(|row| units(&plan(code(), row, &[], price).unwrap()))
     }
 }
@@ -174,8 +181,7 @@ fn by_parity_strip(d: u64) -> Units {
     Units::of(2 * d + 4, 2 * d * BLOCK + 4 * 256 * KIB)
 }
 
-/// The default share against other shares, against the choice by the larger of the two row by row, and against the ways
-/// by hand.
+/// The table of [`Price::OPERATION_SHARE`].
 #[test]
 fn a_window_costs_less_than_by_ways_without_spans() {
     let mut table = String::new();
@@ -198,12 +204,56 @@ fn a_window_costs_less_than_by_ways_without_spans() {
             let Units(operations, bytes) = units;
             writeln!(table, "  {label}: {operations:.2} / {bytes:.2}").unwrap();
         };
-        for share in [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0] {
-            line(&format!("share {share:.1}"), window.planned(share));
+        for operation_share in [0.3, 0.5, 0.7, 1.0] {
+            let price = Price { operation_share, ..GP3 };
+            line(&format!("share {operation_share:.1}"), window.planned(price));
         }
         line("the larger of both by row", larger);
-        let default = window.planned(Price::OPERATION_SHARE).bind();
-        assert!(default < three && three < two, "{default} {three} {two}");
+        let mut price = GP3;
+        for _ in 0..6 {
+            let Units(operations, bytes) = window.planned(price);
+            let scale = 1000.0;
+            let bytes = bytes * GP3.bytes_per_operation.unwrap() as f64;
+            price = price.rebalanced((operations * scale) as u64, (bytes * scale) as u64);
+        }
+        let rebalanced = window.planned(price);
+        line(&format!("rebalanced to {:.2}", price.operation_share), rebalanced);
+        let half = window.planned(GP3).bind();
+        assert!(rebalanced.bind() <= half && half < three && three < two, "{half} {three} {two}");
+        assert!(rebalanced.bind() < larger.bind());
     }
-    expect![[""]].assert_eq(&table);
+    expect![[r#"
+        uniform: 12.9 of a row, 1.01 of a write
+          by hand: 2.89 of two ways, 2.42 of three
+          share 0.3: 3.16 / 1.23
+          share 0.5: 1.80 / 2.17
+          share 0.7: 1.09 / 3.18
+          share 1.0: 0.96 / 3.57
+          the larger of both by row: 1.96 / 2.05
+          rebalanced to 0.46: 1.97 / 2.00
+        zipf 0.99: 5.8 of a row, 0.45 of a write
+          by hand: 1.90 of two ways, 1.64 of three
+          share 0.3: 2.13 / 0.64
+          share 0.5: 1.62 / 1.00
+          share 0.7: 1.11 / 1.79
+          share 1.0: 0.90 / 2.49
+          the larger of both by row: 1.40 / 1.29
+          rebalanced to 0.61: 1.33 / 1.35
+    "#]]
+    .assert_eq(&table);
+}
+
+#[test]
+fn a_share_goes_to_what_is_short_and_stays_within_bounds() {
+    let share = |price: Price| price.operation_share;
+    assert!(share(GP3.rebalanced(1000, 0)) > 0.7);
+    assert!(share(GP3.rebalanced(0, 1000)) < 0.3);
+    assert_eq!(share(GP3.rebalanced(0, 0)), 0.5);
+    assert_eq!(share(GP3.rebalanced(1000, 1000 * GP3.bytes_per_operation.unwrap())), 0.5);
+    let (mut high, mut low) = (GP3, GP3);
+    for _ in 0..10 {
+        (high, low) = (high.rebalanced(7, 0), low.rebalanced(0, 7));
+    }
+    assert_eq!((share(high), share(low)), (1.0, 0.0));
+    assert_eq!(ALL_OPERATIONS.rebalanced(7, 0), ALL_OPERATIONS);
 }
