@@ -67,8 +67,14 @@ impl Blocks {
 impl FromIterator<Range<u32>> for Blocks {
     fn from_iter<I: IntoIterator<Item = Range<u32>>>(ranges: I) -> Self {
         let mut blocks = Self::NONE;
-        for block in ranges.into_iter().flatten() {
-            blocks.insert(block);
+        for range in ranges {
+            for word in range.start / 64..range.end.div_ceil(64) {
+                let from = range.start.max(word * 64) - word * 64;
+                let until = range.end.min(word * 64 + 64) - word * 64;
+                if from < until {
+                    blocks.0[word as usize] |= (u64::MAX >> (64 - (until - from))) << from;
+                }
+            }
         }
         blocks
     }
@@ -117,27 +123,49 @@ impl Weights {
     }
 
     /// The lightest ranges that hold all blocks of `needed` and besides only blocks of `gaps`.
-    ///
-    /// Takes time quadratic in the runs of `needed` at most: a longer operation can need two where shorter ones need one
-    /// each, so gaps cannot be judged one by one.
     pub(super) fn cover(&self, needed: Blocks, gaps: Blocks) -> Vec<Range<u32>> {
         let runs = needed.runs();
+        let [first, .., last] = &runs[..] else { return runs };
+        let may_fill =
+            |gap: Range<u32>| gaps == Blocks::ALL || gaps.has_all([gap].into_iter().collect());
+        if last.end - first.start > self.operation_blocks {
+            let may_fill: Vec<bool> =
+                runs.windows(2).map(|pair| may_fill(pair[0].end..pair[1].start)).collect();
+            return self.cover_long(&runs, &may_fill);
+        }
+        // Every range is one operation, so each gap is judged alone.
+        let mut ranges: Vec<Range<u32>> = Vec::with_capacity(runs.len());
+        for run in runs {
+            match ranges.last_mut() {
+                Some(last)
+                    if u64::from(run.start - last.end) * self.block < self.operation
+                        && may_fill(last.end..run.start) =>
+                {
+                    last.end = run.end;
+                }
+                _ => ranges.push(run),
+            }
+        }
+        ranges
+    }
+
+    /// As [`cover`](Self::cover), of runs and whether the gap after each may be filled.
+    ///
+    /// A range can need two operations where shorter ones need one each, so gaps cannot be judged alone. Takes time
+    /// quadratic in the number of runs at most.
+    fn cover_long(&self, runs: &[Range<u32>], may_fill: &[bool]) -> Vec<Range<u32>> {
         // The least weight of the first `i` runs, and the first run of the last range among them.
         let mut best: Vec<(u64, usize)> = vec![(0, 0)];
         for end in 1..=runs.len() {
             let mut least = (u64::MAX, end - 1);
             for start in (0..end).rev() {
-                let range = runs[start].start..runs[end - 1].end;
-                let weight = self.of_range(range.end - range.start);
+                let weight = self.of_range(runs[end - 1].end - runs[start].start);
                 if weight >= least.0 {
                     break;
                 }
                 least = least.min((best[start].0 + weight, start));
-                if start > 0 {
-                    let gap = runs[start - 1].end..runs[start].start;
-                    if !gaps.has_all(Blocks::from_iter([gap])) {
-                        break;
-                    }
+                if start > 0 && !may_fill[start - 1] {
+                    break;
                 }
             }
             best.push(least);
@@ -176,15 +204,15 @@ mod tests {
         /// Among all ways to fill gaps.
         #[test]
         fn covers_are_the_lightest(
-            needed in 0u32..1 << 12,
-            gaps in 0u32..1 << 12,
+            needed in 0u32..1 << 10,
+            gaps in 0u32..1 << 10,
             operation in 0u64..20,
             block in 0u64..5,
-            operation_blocks in 1u32..14,
+            operation_blocks in 1u32..12,
         ) {
             let weights = Weights { operation, block, operation_blocks };
             let of_mask = |mask: u32| -> Blocks {
-                (0..12).filter(|i| mask >> i & 1 == 1).map(|i| i..i + 1).collect()
+                (0..10).filter(|i| mask >> i & 1 == 1).map(|i| i..i + 1).collect()
             };
             let weight = |ranges: &[Range<u32>]| -> u64 {
                 ranges.iter().map(|range| weights.of_range(range.end - range.start)).sum()
@@ -193,7 +221,7 @@ mod tests {
             let covered: Blocks = cover.iter().cloned().collect();
             prop_assert!(covered.has_all(of_mask(needed)));
             prop_assert!(of_mask(needed | gaps).has_all(covered));
-            let least = (0..1u32 << 12)
+            let least = (0..1u32 << 10)
                 .filter(|fill| fill & !gaps == 0)
                 .map(|fill| weight(&of_mask(needed | fill).runs()))
                 .min();
