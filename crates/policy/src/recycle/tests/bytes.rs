@@ -159,9 +159,9 @@ proptest! {
         let mut dirty = Vec::new();
         for fragment in 0..code.data() {
             rng.fill(&mut data[fragment][..]);
-            for block in 0..blocks {
+            for (block, new) in new[fragment].iter_mut().enumerate() {
                 if rng.random_bool(density) {
-                    new[fragment][block] = Some(rng.random());
+                    *new = Some(rng.random());
                     dirty.push((fragment, block as u32));
                 }
             }
