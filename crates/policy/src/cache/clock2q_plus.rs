@@ -7,14 +7,14 @@ const SMALL: u64 = 10;
 /// Hits on the newest 1 / `WINDOW` of all bytes, half of the small queue, do not count.
 const WINDOW: u64 = 2 * SMALL;
 
-/// Evicted entries that are remembered, in tenths of the entries held: as many as the main queue usually has.
-const GHOST_TENTHS: usize = 9;
-
 /// S3-FIFO for loads that read an entry several times in a row and then never again, as metadata is read ("Clock2Q+: A
 /// Simple and Efficient Replacement Algorithm for Metadata Cache in VMware vSAN", VLDB 2026). New entries pass through
 /// a small FIFO queue. A hit in the newer half of it is correlated with the insertion and does not count; after one hit
 /// in the older half the entry moves on to the main queue, a clock with one bit. Entries whose keys are among the
 /// ghosts of the small queue join the main queue at once.
+///
+/// It remembers as many evictions as it holds entries. The paper's nine tenths do not include ghosts that came back,
+/// and [`Ghosts`] does.
 #[derive(Debug, Default)]
 pub struct Clock2QPlus {
     links: Links,
@@ -125,7 +125,7 @@ impl Eviction for Clock2QPlus {
         self.remove(slot);
         let entry = self.entries[slot as usize];
         if !entry.in_main {
-            self.ghosts.push(entry.key, (), self.len * GHOST_TENTHS / 10);
+            self.ghosts.push(entry.key, (), self.len);
         }
     }
 

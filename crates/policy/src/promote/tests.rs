@@ -134,7 +134,7 @@ fn promotions_that_bring_little_become_rarer_and_others_more_frequent() {
     let mut filter = filter(1000);
     let mut promoted = Period::default();
     let mut table =
-        String::from("  hits promotions ghosts  hits/promotion ghost rate window threshold\n");
+        String::from("hits promotions ghosts  hits/promotion ghost rate window threshold\n");
     for (times, (hits, promotions, ghosts)) in [
         (3, (0, 100, 0)),   // The first period has none before it; then the window shrinks.
         (1, (199, 100, 0)), // Just too few hits.
@@ -159,23 +159,23 @@ fn promotions_that_bring_little_become_rarer_and_others_more_frequent() {
         };
         let brought = hits_per_promotion.map_or("-".into(), |hits| format!("{hits:.2}"));
         table += &format!(
-            "{hits:6} {promotions:10} {ghosts:6}  {brought:>14} {ghost_rate:10.2} {window:6} {threshold:9}\n"
+            "{hits:<4} {promotions:10} {ghosts:6}  {brought:>14} {ghost_rate:10.2} {window:6} {threshold:9}\n"
         );
     }
     expect_test::expect![[r#"
-          hits promotions ghosts  hits/promotion ghost rate window threshold
-             0        100      0            0.00       0.00   1280         2
-           199        100      0            1.99       0.00   1024         2
-           200        100   9000            2.00       0.92   1024         2
-           900        100      0            9.00       0.00   1024         2
-           900        100   1000            9.00       0.11   1600         2
-             0        100      0            0.00       0.00    250         5
-             0        100      0            0.00       0.00    250         8
-             0          0      0            0.00       0.00    250         8
-             0          0      0               -       0.00    312         8
-             0          0      0               -       0.00   2000         2
-             0        100      0               -       0.00   2000         2
-           900        100   1000            9.00       0.11   8000         1
+        hits promotions ghosts  hits/promotion ghost rate window threshold
+        0           100      0            0.00       0.00   1280         2
+        199         100      0            1.99       0.00   1024         2
+        200         100   9000            2.00       0.92   1024         2
+        900         100      0            9.00       0.00   1024         2
+        900         100   1000            9.00       0.11   1600         2
+        0           100      0            0.00       0.00    250         5
+        0           100      0            0.00       0.00    250         8
+        0             0      0            0.00       0.00    250         8
+        0             0      0               -       0.00    312         8
+        0             0      0               -       0.00   2000         2
+        0           100      0               -       0.00   2000         2
+        900         100   1000            9.00       0.11   8000         1
     "#]]
     .assert_eq(&table);
 }
@@ -209,7 +209,7 @@ fn a_filter_resumes_within_its_bounds() {
 fn a_run_goes_on_where_it_ended() {
     let mut runs = Runs::new(64);
     let asked = [
-        (1, 1, false),
+        (1, 0, false),
         (1, 4, true),
         (2, 8, false), // Of another object.
         (1, 8, true),
