@@ -13,12 +13,19 @@ const WINDOW_MAX: f64 = 8.0;
 const THRESHOLD: u8 = 2;
 const THRESHOLD_MAX: u8 = 8;
 
+/// An access to a unit that was evicted lately counts as this many more. So it promotes at once, except where promotions
+/// do not pay and the threshold is higher: under a uniform load a fifth of all misses may be ghosts.
+const GHOST_ACCESSES: u32 = 1;
+
 /// The window also ends after this time, so that an idle client's accesses of long ago do not count.
 const WINDOW_TIME: Duration = Duration::from_hours(1);
 
-/// A period takes at least this time and these accesses, so that its figures mean something.
+/// A period takes at least this time and these accesses, so that its figures mean something, and as many accesses for
+/// each unit of the capacity: in a shorter one, an average unit has fewer hits than a promotion costs however well it
+/// was chosen, and large caches would promote ever less.
 const PERIOD_TIME: Duration = Duration::from_secs(10);
 const PERIOD_ACCESSES: u64 = 10_000;
+const PERIOD_ACCESSES_A_UNIT: u64 = 4;
 
 /// If promotions bring less than their cost in hits, the window shrinks by the first factor. If they bring four times
 /// as much and more than a tenth of all misses are ghosts, it grows by the second.
@@ -53,7 +60,8 @@ impl Options {
 pub struct Period(u16);
 
 /// Counts accesses of units that are not cached, and says which to promote: those with `threshold` accesses among the
-/// last `window` accesses of all units, and those evicted lately, at once.
+/// last `window` accesses of all units. One that was evicted lately needs one access less: at the default threshold of
+/// two it is promoted at once.
 ///
 /// The window is made of eight generations and is exact up to one of them: between 7/8 of it and all of it. It is in
 /// accesses and not in time, so that a slow client's units have the same chance; only after an hour they lose it.
@@ -128,15 +136,12 @@ impl Filter {
         if access.sequential || (access.kind == AccessKind::Write && !self.options.writes) {
             return Verdict::Bypass;
         }
+        let mut count = self.counts.add(access.unit, self.generation);
         if access.ghost {
             self.ghost_hits += 1;
-            return Verdict::Promote;
+            count += GHOST_ACCESSES;
         }
-        if self.counts.add(access.unit, self.generation) >= u32::from(self.threshold) {
-            Verdict::Promote
-        } else {
-            Verdict::Bypass
-        }
+        if count >= u32::from(self.threshold) { Verdict::Promote } else { Verdict::Bypass }
     }
 
     /// Notes an access to a cached unit, which was promoted in this period.
@@ -159,11 +164,12 @@ impl Filter {
         self.counts.forget(unit);
     }
 
-    /// Ends the period if it took 10 s and 10,000 accesses, and adjusts window and threshold to what promotions
-    /// brought. Call it every few seconds; `None` if the period goes on.
+    /// Ends the period if it took 10 s, 10,000 accesses, and four accesses for each unit of the capacity; then adjusts
+    /// window and threshold to what promotions brought. Call it every few seconds; `None` if the period goes on.
     pub fn adjust(&mut self, now: Instant) -> Option<Adjustment> {
         let accesses = self.accesses - self.accesses_before;
-        if now.since(self.period_since) < PERIOD_TIME || accesses < PERIOD_ACCESSES {
+        let least = PERIOD_ACCESSES.max(PERIOD_ACCESSES_A_UNIT * self.options.capacity);
+        if now.since(self.period_since) < PERIOD_TIME || accesses < least {
             return None;
         }
         let ghost_rate = self.ghost_hits as f64 / self.misses.max(1) as f64;
@@ -245,14 +251,14 @@ impl Filter {
 
     /// One access goes by.
     fn step(&mut self, now: Instant) {
-        let time = WINDOW_TIME / u32::from(GENERATIONS);
-        let elapsed = now.since(self.since).as_nanos() / time.as_nanos();
-        if elapsed >= u128::from(GENERATIONS) {
-            self.generation = self.generation.wrapping_add(GENERATIONS);
-            (self.passed, self.since) = (0, now);
-        } else if elapsed > 0 {
-            self.generation = self.generation.wrapping_add(elapsed as u16);
-            (self.passed, self.since) = (0, self.since + time * elapsed as u32);
+        const GENERATION_NANOS: u64 = WINDOW_TIME.as_nanos() as u64 / GENERATIONS as u64;
+        let elapsed = now.as_nanos().saturating_sub(self.since.as_nanos()) / GENERATION_NANOS;
+        if elapsed > 0 {
+            // Whole generations only, so that they end in time even if each has one access.
+            let nanos = self.since.as_nanos() + elapsed * GENERATION_NANOS;
+            let passed = elapsed.min(GENERATIONS.into()) as u16;
+            self.generation = self.generation.wrapping_add(passed);
+            (self.passed, self.since) = (0, Instant::from_nanos(nanos));
         } else if self.passed as f64 >= self.window / f64::from(GENERATIONS) {
             self.generation = self.generation.wrapping_add(1);
             (self.passed, self.since) = (0, now);
