@@ -44,7 +44,7 @@ impl Cell {
 
     fn sum(self) -> u32 {
         // Pairs of counts as bytes, whose sum fits the uppermost byte of the product.
-        let pairs = (self.counts & 0x0f0f_0f0f) + (self.counts >> BITS & 0x0f0f_0f0f);
+        let pairs = (self.counts & 0x0f0f_0f0f) + ((self.counts >> BITS) & 0x0f0f_0f0f);
         pairs.wrapping_mul(0x0101_0101) >> 24
     }
 }

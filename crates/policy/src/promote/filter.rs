@@ -34,6 +34,10 @@ const GROW: f64 = 1.25;
 const PAYS_WELL: f64 = 4.0;
 const GHOST_RATE: f64 = 0.1;
 
+/// If fewer than one of this many accesses promotes, promotions cost next to nothing whatever they bring, and the filter
+/// returns towards its defaults: it would otherwise not notice when other units become hot.
+const RARE: u64 = 200;
+
 /// The settings of a filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -176,14 +180,12 @@ impl Filter {
         let promotions_before = self.promotions_before.filter(|&promotions| promotions > 0);
         let hits_per_promotion =
             promotions_before.map(|promotions| self.hits as f64 / promotions as f64);
+        let is_rare = self.promotions_before.is_some() && self.promotions * RARE < accesses;
         match hits_per_promotion {
+            _ if is_rare && self.misses > 0 && self.is_strict() => self.loosen(WINDOW, THRESHOLD),
             Some(hits) if hits < self.options.cost_hits => self.tighten(),
             Some(hits) if hits > PAYS_WELL * self.options.cost_hits && ghost_rate > GHOST_RATE => {
                 self.loosen(WINDOW_MAX, 1);
-            }
-            // Without promotions nothing would ever show that they pay again.
-            None if self.promotions_before.is_some() && self.misses > 0 => {
-                self.loosen(WINDOW, THRESHOLD);
             }
             _ => {}
         }
@@ -228,6 +230,11 @@ impl Filter {
         self.options.capacity = units;
         self.window *= capacity(self.options) / before;
         self.counts = Counts::new(tracked(units));
+    }
+
+    /// Whether it promotes less than by default.
+    fn is_strict(&self) -> bool {
+        self.window < WINDOW * capacity(self.options) || self.threshold > THRESHOLD
     }
 
     fn tighten(&mut self) {
