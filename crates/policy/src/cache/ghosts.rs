@@ -38,6 +38,12 @@ impl<T> Ghosts<T> {
         self.kept.remove(&key).map(|(_, what)| what)
     }
 
+    /// Whether a key is remembered.
+    #[must_use]
+    pub fn contains(&self, key: u64) -> bool {
+        self.kept.contains_key(&key)
+    }
+
     /// How many evictions are remembered, including those of entries that came back.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -32,6 +32,11 @@ impl Queue {
         some(self.oldest)
     }
 
+    /// From the oldest to the newest.
+    pub(super) fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = Slot> + use<'a> {
+        std::iter::successors(self.oldest(), |&slot| links.newer(slot))
+    }
+
     pub(super) fn push(&mut self, links: &mut Links, slot: Slot) {
         let at = slot as usize;
         if links.0.len() <= at {

@@ -137,10 +137,24 @@ impl Eviction for Lrfu {
             }
             (None, _) => newest,
         };
+        self.evict_slot(slot);
+        Some(slot)
+    }
+
+    fn evict_slot(&mut self, slot: Slot) {
         let Entry { key, heat, .. } = self.entries[slot as usize];
         self.remove(slot);
         self.ghosts.push(key, heat, GHOSTS * self.held.len());
-        Some(slot)
+    }
+
+    fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
+        let mut slots = self.held.clone();
+        slots.sort_by(|&one, &other| self.worth(one).total_cmp(&self.worth(other)));
+        Box::new(slots.into_iter())
+    }
+
+    fn remembers(&self, key: u64) -> bool {
+        self.ghosts.contains(key)
     }
 
     fn least_share(&self) -> Option<f32> {

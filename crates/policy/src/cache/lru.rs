@@ -27,4 +27,8 @@ impl Eviction for Lru {
         self.remove(slot);
         Some(slot)
     }
+
+    fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
+        Box::new(self.queue.iter(&self.links))
+    }
 }

@@ -1,17 +1,21 @@
 //! Which entry of a full cache is evicted.
 //!
 //! A policy knows entries by their slot in the cache's memory, and says which one goes next. It neither holds bytes nor
-//! counts them against a limit. One policy per file:
+//! counts them against a limit: what it keeps in proportion to the cache is in proportion to what the cache holds. One policy per file:
 //!
 //! | policy | a hit | which entries stay | source |
 //! |---|---|---|---|
 //! | [`Lru`] | moves the entry | the most recently used | reference |
 //! | [`Sieve`] | sets a bit | entries used since the hand passed | Zhang et al., NSDI'24 |
 //! | [`S3Fifo`] | counts to three | entries used again while on probation | Yang et al., SOSP'23 |
+//! | [`Clock2QPlus`] | sets a bit, unless it follows the insertion | entries used again later | VLDB 2026 |
+//! | [`AdaptiveReplacement`] | moves the entry | used last, and used again, balanced by returns | FAST'03 |
 //! | [`Lrfu`] | adds one to a heat that fades | the hottest for their bytes | Lee et al., IEEE ToC 2001 |
 //!
 //! A scan flushes an LRU. In the others, entries used once leave early.
 
+mod arc;
+mod clock2q_plus;
 mod ghosts;
 mod list;
 mod lrfu;
@@ -19,6 +23,8 @@ mod lru;
 mod s3_fifo;
 mod sieve;
 
+pub use arc::AdaptiveReplacement;
+pub use clock2q_plus::Clock2QPlus;
 pub use ghosts::Ghosts;
 pub use lrfu::Lrfu;
 pub use lru::Lru;
@@ -43,6 +49,23 @@ pub trait Eviction: Send {
     /// Removes and returns the entry that is worth least; `None` if there is none.
     fn evict(&mut self) -> Option<Slot>;
 
+    /// Evicts this entry, although another may be worth less, and remembers it as [`evict`](Self::evict) does: for caches
+    /// some of whose entries must stay for now. Take the first that may go of [`coldest`](Self::coldest).
+    fn evict_slot(&mut self, slot: Slot) {
+        self.remove(slot);
+    }
+
+    /// All entries, about in the order in which they would be evicted if none were used again: which to write back
+    /// first, and the order to insert them in after a restart. It costs no more than the entries that are taken, except
+    /// with [`Lrfu`], which sorts all.
+    fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_>;
+
+    /// Whether the entry of this key was evicted lately: in a somewhat larger cache it would still be there. Always
+    /// `false` if the policy remembers none.
+    fn remembers(&self, _key: u64) -> bool {
+        false
+    }
+
     /// The approximate share of all accesses that go to one of the least valuable entries; `None` if the policy does
     /// not know.
     fn least_share(&self) -> Option<f32> {
@@ -61,11 +84,29 @@ pub enum Kind {
     S3Fifo,
     /// [`Lrfu`].
     Lrfu,
+    /// [`Clock2QPlus`].
+    Clock2QPlus,
+    /// [`AdaptiveReplacement`].
+    Arc,
 }
 
 impl Kind {
     /// Every policy.
-    pub const ALL: [Self; 4] = [Self::Lru, Self::Sieve, Self::S3Fifo, Self::Lrfu];
+    pub const ALL: [Self; 6] =
+        [Self::Lru, Self::Sieve, Self::S3Fifo, Self::Lrfu, Self::Clock2QPlus, Self::Arc];
+
+    /// The name in settings and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::Sieve => "sieve",
+            Self::S3Fifo => "s3-fifo",
+            Self::Lrfu => "lrfu",
+            Self::Clock2QPlus => "clock2q+",
+            Self::Arc => "arc",
+        }
+    }
 
     /// A policy with no entries.
     #[must_use]
@@ -75,6 +116,8 @@ impl Kind {
             Self::Sieve => Box::new(Sieve::default()),
             Self::S3Fifo => Box::new(S3Fifo::default()),
             Self::Lrfu => Box::new(Lrfu::default()),
+            Self::Clock2QPlus => Box::new(Clock2QPlus::default()),
+            Self::Arc => Box::new(AdaptiveReplacement::default()),
         }
     }
 }

@@ -113,4 +113,20 @@ impl Eviction for S3Fifo {
             self.evict_from_main().or_else(|| self.evict_from_probation())
         }
     }
+
+    fn evict_slot(&mut self, slot: Slot) {
+        self.remove(slot);
+        let Entry { key, in_main, .. } = self.entries[slot as usize];
+        if !in_main {
+            self.ghosts.push(key, (), self.main_len);
+        }
+    }
+
+    fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
+        Box::new(self.probation.iter(&self.links).chain(self.main.iter(&self.links)))
+    }
+
+    fn remembers(&self, key: u64) -> bool {
+        self.ghosts.contains(key)
+    }
 }

@@ -44,4 +44,8 @@ impl Eviction for Sieve {
             }
         }
     }
+
+    fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
+        Box::new(self.queue.iter(&self.links))
+    }
 }
