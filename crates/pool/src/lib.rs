@@ -10,6 +10,7 @@ pub mod code;
 mod header;
 mod journal;
 mod leaf;
+pub mod logged;
 mod manifest;
 mod members;
 pub mod mover;

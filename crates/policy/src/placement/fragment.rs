@@ -135,8 +135,16 @@ pub struct Fragment {
     pub index: u8,
     /// How the object is cut.
     pub code: Code,
-    /// The xxh3-64 of its bytes.
+    /// The xxh3-64 of its bytes; 0 for one that is written in place.
     pub checksum: u64,
+}
+
+impl Fragment {
+    /// The xxh3-64 of its bytes, if they never change again.
+    #[must_use]
+    pub const fn checksum(&self) -> Option<u64> {
+        if self.checksum == 0 { None } else { Some(self.checksum) }
+    }
 }
 
 #[cfg(test)]

@@ -129,6 +129,7 @@ impl Drop for Together<'_> {
 impl Handle {
     pub(super) async fn write(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
+        self.must_have_copies()?;
         let Some(end) = offset.checked_add(data.len() as u64) else {
             let what = format!("{}: a write ends beyond 2^64 bytes", self.inode().name);
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -162,6 +163,7 @@ impl Handle {
     /// One durable write to each copy where the manifest has the length already; else a write and a sync.
     pub(super) async fn write_durably(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
+        self.must_have_copies()?;
         let range = range(offset, data.len() as u64);
         if !data.is_empty() && self.inode().is_overwritten() {
             let (_shared, hashing) = self.begin_write(offset).await?;
@@ -197,6 +199,7 @@ impl Handle {
 
     pub(super) async fn zero_all(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
+        self.must_have_copies()?;
         let range = extent::within(offset, len, self.inode().len());
         if range.is_empty() {
             return Ok(());

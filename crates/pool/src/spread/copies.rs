@@ -377,6 +377,9 @@ impl Spread {
     ) -> Result<()> {
         let pool = &self.0;
         let inode = pool.catalog.inode_by_id(id)?;
+        if inode.code().is_some() && !inode.is_sealed() {
+            self.rows_must_be_whole()?;
+        }
         pool.journal.ready().await?;
         self.another_must(others, &inode, number).await?;
         // A write in progress uses the copies that it began with.

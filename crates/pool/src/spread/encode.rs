@@ -56,10 +56,10 @@ pub(super) struct Encoded {
 }
 
 /// A place for a fragment.
-struct Target<'a> {
-    index: u8,
-    number: u64,
-    place: Place<'a>,
+pub(super) struct Target<'a> {
+    pub(super) index: u8,
+    pub(super) number: u64,
+    pub(super) place: Place<'a>,
 }
 
 /// What became of the fragments.
@@ -173,7 +173,7 @@ impl Spread {
     }
 
     /// Places for all fragments, each on another volume; for fewer if too few volumes have room.
-    async fn choose_fragments<'a>(
+    pub(super) async fn choose_fragments<'a>(
         &'a self,
         code: Code,
         wanted: Wanted<'_>,
@@ -302,7 +302,7 @@ impl Spread {
         Ok(checksum.digest())
     }
 
-    fn nowhere_in_fragments(
+    pub(super) fn nowhere_in_fragments(
         &self,
         name: &Name,
         (code, needs): (Code, usize),

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -27,6 +27,8 @@ pub(super) struct Coding {
     decoded: AtomicU64,
     /// The number of objects that were cut though they had copies.
     recoded: AtomicU64,
+    /// Changes of rows that a crash cut off were repeated.
+    pub(super) rows_are_whole: AtomicBool,
 }
 
 impl Coding {
@@ -36,6 +38,7 @@ impl Coding {
             coders: Mutex::default(),
             decoded: AtomicU64::new(0),
             recoded: AtomicU64::new(0),
+            rows_are_whole: AtomicBool::new(false),
         }
     }
 
@@ -86,9 +89,9 @@ impl Spread {
 
 /// What failed while a range was read.
 #[derive(Default)]
-struct Trouble {
+pub(super) struct Trouble {
     /// The error to give if nothing helps.
-    failed: Option<Error>,
+    pub(super) failed: Option<Error>,
     /// Fragments with damaged bytes.
     damaged: Vec<u64>,
     is_suspicious: bool,
@@ -133,7 +136,7 @@ impl Handle {
     }
 
     /// Reads a range of one data fragment, or computes it.
-    async fn read_fragment(
+    pub(super) async fn read_fragment(
         &self,
         code: Code,
         replicas: &[Arc<Replica>],
@@ -173,7 +176,7 @@ impl Handle {
     ///
     /// # Errors
     /// Those of the coder.
-    async fn compute(
+    pub(super) async fn compute(
         &self,
         code: Code,
         Piece { part: index, inner, len, .. }: Piece,
@@ -296,7 +299,7 @@ impl Handle {
         }
     }
 
-    fn take_note(&self, trouble: &mut Trouble, replica: &Replica, e: Error) {
+    pub(super) fn take_note(&self, trouble: &mut Trouble, replica: &Replica, e: Error) {
         tracing::debug!("other fragments are asked: {e}");
         self.fragment_failed(replica.number, &e);
         trouble.is_suspicious |= is_suspicious(&e);

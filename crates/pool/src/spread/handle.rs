@@ -90,6 +90,16 @@ impl Handle {
         self.inode.leaf(&self.pool.0.journal, replica, part).await
     }
 
+    /// # Errors
+    /// `Unsupported`: it is kept as fragments, whose bytes change row by row.
+    pub(super) fn must_have_copies(&self) -> Result<()> {
+        if self.in_place_code().is_some() {
+            let what = format!("{}: it is written through its pool's log only", self.inode.name);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        Ok(())
+    }
+
     pub(super) fn must_not_be_sealed(&self) -> Result<()> {
         if self.inode.is_sealed() {
             let what = format!("{}: the object is sealed and never changes", self.inode.name);
@@ -112,13 +122,16 @@ impl Handle {
     async fn read(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
         // Bytes that a crash may have left in one copy only are given to all before one of them is read.
         self.pool.settle_to_read(self, offset.saturating_add(into.len() as u64)).await;
-        if self.inode.is_overwritten() {
+        if self.inode.is_overwritten() && self.inode.code().is_none() {
             // One copy may have the new bytes, and the next read ask another.
             self.inode.changes.settled(range(offset, into.len() as u64)).await;
         }
         if self.inode.kind == Kind::InPlace {
             // A copy that lacks bytes was dropped: what is read of the others must stay, also if the process dies now.
             self.pool.0.journal.written(self.inode.lsn()).await?;
+        }
+        if let Some(code) = self.in_place_code() {
+            return self.read_rows(code, offset, into, io).await;
         }
         self.read_now(offset, into, io).await
     }
@@ -365,7 +378,8 @@ impl Object for Handle {
         let end = offset.saturating_add(into.len() as u64);
         if self.inode.is_unequal_before(end)
             || self.inode.is_doubtful_before(end)
-            || self.inode.is_overwritten() && !self.inode.changes.is_idle()
+            || self.inode.is_overwritten()
+                && (!self.inode.changes.is_idle() || self.inode.code().is_some())
         {
             return blocking::read_at(self, offset, into, io);
         }
@@ -400,6 +414,7 @@ impl Object for Handle {
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
+        self.must_have_copies()?;
         // The set of copies does not change while a writer holds the lock.
         if self.pool.0.journal.is_written(self.inode.lsn())
             && self.inode.changes.is_idle()
@@ -451,6 +466,9 @@ impl Object for Handle {
     }
 
     fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
+        if self.in_place_code().is_some() {
+            return volume::ready(Ok(()));
+        }
         Box::pin(self.align_range(offset, len, self.pool.tagged(io)))
     }
 

@@ -16,6 +16,7 @@ use volume::ranges::Ranges;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
 use super::leaves::NewCopy;
+use super::patches::Unapplied;
 use super::resync::Resyncs;
 use super::running::Running;
 use super::write_lock::WriteLock;
@@ -56,6 +57,8 @@ pub(super) struct Inode {
     pub(super) changes: Ranges,
     /// New copies that get its writes while they are made.
     pub(super) resyncs: Resyncs,
+    /// Changes of its rows that were decided, if it is kept as fragments and written in place.
+    pub(super) unapplied: Unapplied,
     /// The number of a log's first bytes that a checksum in the manifest covers. They change only after the manifest
     /// durably forgot the checksum. Written under the lock of the table.
     checked: AtomicU64,
@@ -207,10 +210,11 @@ impl Replica {
     }
 
     /// Its first bytes with a checksum, if `object` are those of the object, of `len` bytes. A fragment has its own, also
-    /// when the manifest has no object any more.
+    /// when the manifest has no object any more, unless it is written in place.
     pub(super) fn checked(&self, object: Option<Checked>, len: u64) -> Option<Checked> {
-        let Some(Fragment { checksum, .. }) = self.fragment() else { return object };
-        Some(Checked { len: self.layout.len(len), checksum: *checksum })
+        let Some(fragment) = self.fragment() else { return object };
+        let checksum = fragment.checksum()?;
+        Some(Checked { len: self.layout.len(len), checksum })
     }
 
     /// Whether a read should avoid it: one of its volumes is away, or failed a moment ago. Counts down for each volume.
@@ -319,6 +323,7 @@ impl Inode {
             write_lock: WriteLock::default(),
             changes: Ranges::default(),
             resyncs: Resyncs::default(),
+            unapplied: Unapplied::default(),
             checked: AtomicU64::new(0),
             checksums: AtomicU64::new(0),
             doubt: AtomicU64::new(ALIKE),
@@ -499,7 +504,12 @@ impl Inode {
     /// The first byte in which copies may differ, if they may.
     pub(super) fn doubt(&self) -> Option<u64> {
         let from = self.doubt.load(Ordering::Acquire);
-        (from != ALIKE && self.open.lock().copies.len() > 1).then_some(from)
+        if from == ALIKE {
+            return None;
+        }
+        let open = self.open.lock();
+        // Fragments are never compared with each other.
+        (open.copies.len() > 1 && open.code().is_none()).then_some(from)
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -38,6 +38,9 @@ impl Spread {
             let what = format!("{}: it has no fragments", inode.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         };
+        if !inode.is_sealed() {
+            self.rows_must_be_whole()?;
+        }
         let handle = self.handle(Arc::clone(inode));
         let len = code.fragment_len(inode.len(), usize::from(index));
         let Place { flight, occupied } = self.choose_copy(inode, len).await?;
@@ -54,7 +57,12 @@ impl Spread {
             let label = pool.members.label(volume);
             e.within(format_args!("a fragment of {} on volume {label}", inode.name))
         })?;
+        let target = Arc::new(target);
         let recorded = async {
+            if !inode.is_sealed() {
+                let which = (code, usize::from(index));
+                return self.follow_fragment(&handle, which, &target, how).await;
+            }
             let checksum = handle.fill_fragment(code, index, len, &target, how).await?;
             target.seal(how.io).await?;
             let lsn = pool.catalog.add_copy(inode, &at(checksum))?;

@@ -69,6 +69,11 @@ impl Spread {
         }
     }
 
+    /// The same for an object that is built on those of the pool.
+    pub(crate) const fn tag(&self, io: Io) -> Io {
+        self.tagged(io)
+    }
+
     /// The store of this handle; [`Tenant::POOL`] for the pool's own.
     #[must_use]
     pub const fn tenant(&self) -> Tenant {

@@ -15,6 +15,7 @@ mod full;
 mod hanging;
 mod in_place;
 mod jitter;
+mod logged;
 mod logs;
 mod losses;
 mod many;

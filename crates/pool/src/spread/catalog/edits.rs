@@ -191,7 +191,7 @@ impl Catalog {
     }
 
     /// Drops copies that lack bytes. The copies `whole` were verified to hold everything. A sync of the object
-    /// then waits until the drop is durable. False, with nothing dropped, if no `whole` copy is left.
+    /// then waits until the drop is durable. False, with nothing dropped, if no `whole` copy is left, or too few fragments.
     pub(crate) fn lose(
         &self,
         inode: &Inode,
@@ -201,7 +201,8 @@ impl Catalog {
         replication: &Replication,
     ) -> bool {
         let mut table = self.table.lock();
-        if !whole.iter().any(|&number| inode.replica(number).is_some()) {
+        let copies = inode.copies();
+        if !copies.suffice(|placed| whole.contains(&placed.number)) {
             return false;
         }
         for replica in self.let_go_of(&mut table, inode, numbers) {

@@ -1,0 +1,200 @@
+//! Which blocks of which objects the log has newer than their places, and which files of it are needed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use super::record::Value;
+use crate::leaf::ObjectId;
+
+/// The newest value of a block, and when it came.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    /// The file whose record says so.
+    file: u64,
+    /// Unique: a later value of the block has another.
+    version: u64,
+}
+
+/// The newest values of all blocks that are not known to be in place.
+#[derive(Default)]
+pub(super) struct Index {
+    objects: HashMap<ObjectId, BTreeMap<u64, Entry>>,
+    files: BTreeMap<u64, Use>,
+    version: u64,
+}
+
+/// What needs a file.
+#[derive(Default)]
+struct Use {
+    /// Blocks whose newest value a record of it says.
+    live: u64,
+    /// Changes of rows that a crash would repeat from it.
+    pins: u64,
+    /// The blocks that its records say, in their order: some have newer values.
+    written: Vec<(ObjectId, u64)>,
+}
+
+impl Index {
+    /// Takes note of a file, which has no record yet.
+    pub(super) fn add_file(&mut self, file: u64) {
+        self.files.entry(file).or_default();
+    }
+
+    /// The newest value of a block: a record of `file` says so.
+    pub(super) fn put(&mut self, object: ObjectId, block: u64, value: Value, file: u64) {
+        self.version += 1;
+        let entry = Entry { value, file, version: self.version };
+        let old = self.objects.entry(object).or_default().insert(block, entry);
+        self.release(old);
+        let used = self.files.entry(file).or_default();
+        used.live += 1;
+        used.written.push((object, block));
+    }
+
+    /// The entries of a range of blocks, in order.
+    pub(super) fn get(&self, object: ObjectId, blocks: Range<u64>) -> Vec<(u64, Entry)> {
+        let Some(entries) = self.objects.get(&object) else { return Vec::new() };
+        entries.range(blocks).map(|(&block, &entry)| (block, entry)).collect()
+    }
+
+    /// A block is in place with this entry's value.
+    pub(super) fn in_place(&mut self, object: ObjectId, block: u64, entry: Entry) {
+        let Some(entries) = self.objects.get_mut(&object) else { return };
+        if entries.get(&block) != Some(&entry) {
+            return;
+        }
+        let old = entries.remove(&block);
+        if entries.is_empty() {
+            self.objects.remove(&object);
+        }
+        self.release(old);
+    }
+
+    /// The object does not exist any more.
+    pub(super) fn forget(&mut self, object: ObjectId) {
+        let entries = self.objects.remove(&object).unwrap_or_default();
+        entries.into_values().for_each(|entry| self.release(Some(entry)));
+    }
+
+    fn release(&mut self, old: Option<Entry>) {
+        if let Some(used) = old.and_then(|old| self.files.get_mut(&old.file)) {
+            used.live -= 1;
+        }
+    }
+
+    /// A crash would repeat a change of a row from these files, until they are released.
+    pub(super) fn pin(&mut self, files: &BTreeSet<u64>) {
+        files.iter().for_each(|file| self.files.entry(*file).or_default().pins += 1);
+    }
+
+    /// The inverse of [`Index::pin`].
+    pub(super) fn unpin(&mut self, files: &BTreeSet<u64>) {
+        for file in files {
+            if let Some(used) = self.files.get_mut(file) {
+                used.pins -= 1;
+            }
+        }
+    }
+
+    /// The file of an entry's bytes, and that of its record.
+    pub(super) fn files_of(entry: &Entry) -> impl Iterator<Item = u64> + use<> {
+        let stored = match entry.value {
+            Value::Stored(place) => Some(place.file),
+            Value::Zeros => None,
+        };
+        [Some(entry.file), stored].into_iter().flatten()
+    }
+
+    /// The blocks whose newest values are in the oldest file, each once.
+    pub(super) fn oldest(&self) -> BTreeSet<(ObjectId, u64)> {
+        let Some((oldest, used)) = self.files.first_key_value() else { return BTreeSet::new() };
+        let is_live = |(object, block): &&(ObjectId, u64)| {
+            let entry = self.objects.get(object).and_then(|entries| entries.get(block));
+            entry.is_some_and(|entry| entry.file == *oldest)
+        };
+        used.written.iter().filter(is_live).copied().collect()
+    }
+
+    /// The oldest file, if nothing needs it and it is not `current`. Files go in their order: a newer one may say that a
+    /// record of an older one does not count.
+    pub(super) fn unneeded(&self, current: u64) -> Option<u64> {
+        let (&file, used) = self.files.first_key_value()?;
+        (file != current && used.live == 0 && used.pins == 0).then_some(file)
+    }
+
+    /// A file was removed.
+    pub(super) fn remove_file(&mut self, file: u64) {
+        self.files.remove(&file);
+    }
+
+    /// The number of blocks whose newest value is in the log.
+    pub(super) fn blocks(&self) -> u64 {
+        self.files.values().map(|used| used.live).sum()
+    }
+
+    /// The objects with blocks in the log.
+    pub(super) fn objects(&self) -> Vec<ObjectId> {
+        self.objects.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Place;
+    use super::*;
+
+    fn stored(file: u64, at: u64) -> Value {
+        Value::Stored(Place { file, at, checksum: 0 })
+    }
+
+    const A: ObjectId = ObjectId(1);
+    const B: ObjectId = ObjectId(2);
+
+    #[test]
+    fn a_file_is_needed_as_long_as_it_has_the_newest_value_of_a_block() {
+        let mut index = Index::default();
+        index.put(A, 0, stored(1, 0), 1);
+        index.put(A, 1, stored(1, 4096), 1);
+        index.put(A, 0, stored(2, 0), 2);
+        index.put(B, 0, Value::Zeros, 2);
+        assert_eq!(index.oldest(), BTreeSet::from([(A, 1)]));
+        assert_eq!(index.unneeded(3), None);
+        let (_, entry) = index.get(A, 1..2)[0];
+        index.in_place(A, 1, entry);
+        assert_eq!(index.unneeded(3), Some(1));
+        assert_eq!(index.unneeded(1), None, "it is being written");
+        index.remove_file(1);
+        assert_eq!(index.oldest(), BTreeSet::from([(A, 0), (B, 0)]));
+        index.forget(B);
+        index.forget(A);
+        assert_eq!((index.unneeded(3), index.blocks()), (Some(2), 0));
+    }
+
+    #[test]
+    fn a_value_that_was_written_over_meanwhile_is_not_in_place() {
+        let mut index = Index::default();
+        index.put(A, 7, stored(1, 0), 1);
+        let (_, old) = index.get(A, 0..9)[0];
+        index.put(A, 7, stored(1, 0), 1);
+        index.in_place(A, 7, old);
+        assert_eq!(index.get(A, 0..9).len(), 1);
+        assert_eq!(index.blocks(), 1);
+    }
+
+    #[test]
+    fn a_newer_file_stays_while_an_older_one_is_needed() {
+        let mut index = Index::default();
+        index.put(A, 0, stored(1, 0), 1);
+        index.put(A, 1, stored(2, 0), 2);
+        let (_, entry) = index.get(A, 1..2)[0];
+        index.in_place(A, 1, entry);
+        assert_eq!(index.unneeded(3), None);
+        index.pin(&BTreeSet::from([1]));
+        let (_, entry) = index.get(A, 0..1)[0];
+        index.in_place(A, 0, entry);
+        assert_eq!(index.unneeded(3), None, "a crash would repeat a change from it");
+        index.unpin(&BTreeSet::from([1]));
+        assert_eq!(index.unneeded(3), Some(1));
+    }
+}

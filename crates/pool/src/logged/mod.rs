@@ -1,0 +1,316 @@
+//! Objects that are written in place on a pool of fragments: writes go to a log, and later in place.
+//!
+//! ```text
+//!   write ─▶ log (k + 1 copies, a sync for many writes) ─▶ acknowledged
+//!                 │ later, the oldest first, a row at a time:
+//!                 │   read what the new parity takes ─▶ new parity to the log ─▶ data and parity in place
+//!   read  ─▶ what the log has newer, else in place
+//! ```
+//! A write in place of one block of a row changes a block of each parity fragment, and takes the old bytes to compute them: 2 +
+//! 2 k operations on the data and its k parity fragments. The log takes k + 1 appends, which many writes share, and each block goes
+//! in place once, however often it was written meanwhile, together with the others of its row.
+//!
+//! What survives: an acknowledged durable write, as many losses as the code has parity fragments, also together with a crash.
+//! The new parity is in the log before the first byte of a row changes in place, so a crash in between is repeated from the
+//! log, whichever volumes are lost with it.
+//!
+//! Everything else of the pool passes through: logs, tables, and objects with copies.
+
+mod figures;
+mod index;
+mod log;
+mod object;
+mod record;
+mod recycle;
+mod replay;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::intent::Kind;
+use policy::purpose::{Io, Origin, Step};
+use policy::recycle::Price;
+use policy::units::MIB;
+use volume::{
+    Clock, Error, ErrorKind, Intent, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
+    Volume,
+};
+
+use self::figures::Counts;
+pub use self::figures::Figures;
+use self::log::{Log, PREFIX};
+use self::object::Base;
+use crate::leaf::ObjectId;
+use crate::spread::{Handle, Spread};
+
+/// Makes new objects durable.
+const CREATE: Io = Io::new(Origin::UserWrite, Step::Data);
+
+/// After a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How the log is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of the log, each copy counted once, from which on writes wait until some of it is in place. From half of it on,
+    /// [`Logged::run`] brings blocks in place.
+    pub limit: u64,
+    /// Bytes of a file of the log: it is removed when all of them are in place.
+    pub file_len: u64,
+    /// What the volumes charge.
+    pub price: Price,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let price = Price {
+            bytes_per_operation: Some(43_690),
+            io_max: MIB / 4,
+            operation_share: Price::OPERATION_SHARE,
+        };
+        Self { limit: 1024 * MIB, file_len: 32 * MIB, price }
+    }
+}
+
+/// A pool, and its log. See the [module](self). Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Logged {
+    shared: Arc<Shared>,
+    /// The handle of a store.
+    spread: Spread,
+}
+
+struct Shared {
+    spread: Spread,
+    options: Options,
+    log: Log,
+    open: Mutex<HashMap<ObjectId, Weak<Base>>>,
+    /// Changes of rows that were decided and are not known to be in place, with the files they need.
+    decided: Mutex<BTreeMap<(ObjectId, u64), Vec<(u64, BTreeSet<u64>)>>>,
+    /// The number of the last change of a row.
+    changes: AtomicU64,
+    recycling: AsyncMutex<()>,
+    due: Mutex<Option<Waker>>,
+    figures: Counts,
+}
+
+impl Logged {
+    /// Reads the log of a pool, and repeats what a crash cut off. To be called before copies are made or dropped.
+    ///
+    /// # Errors
+    /// Those of the pool: too many volumes are away to read the log, or to repeat a change of a row.
+    pub async fn open(spread: Spread, options: Options) -> Result<Self> {
+        let files = replay::files(&spread).await?;
+        let next = files.last().map_or(0, |(number, _)| *number);
+        let shared = Shared {
+            log: Log::new(spread.clone(), options.file_len, next),
+            spread: spread.clone(),
+            options,
+            open: Mutex::default(),
+            decided: Mutex::default(),
+            changes: AtomicU64::new(0),
+            recycling: AsyncMutex::default(),
+            due: Mutex::default(),
+            figures: Counts::default(),
+        };
+        let replay = shared.read_files(&files).await?;
+        shared.repeat(replay).await?;
+        spread.rows_are_whole();
+        Ok(Self { shared: Arc::new(shared), spread })
+    }
+
+    /// The same for a store: `spread` is its handle of the pool.
+    #[must_use]
+    pub fn with(&self, spread: Spread) -> Self {
+        Self { shared: Arc::clone(&self.shared), spread }
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let Shared { log, figures, .. } = &*self.shared;
+        figures.with(log.bytes(), log.with_index(|index| index.blocks()))
+    }
+
+    /// Brings blocks in place while the log is more than half full. Runs until it is dropped.
+    pub async fn run(&self, clock: &Clock) {
+        loop {
+            poll_fn(|cx| {
+                *self.shared.due.lock() = Some(cx.waker().clone());
+                match self.shared.is_half_full() {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+            let before = self.shared.log.bytes();
+            let recycled = {
+                let _one = self.shared.recycling.lock().await;
+                self.shared.recycle_oldest().await
+            };
+            if let Err(e) = &recycled {
+                tracing::warn!("blocks stay in the log of objects in place for now: {e}");
+            }
+            if recycled.is_err() || self.shared.log.bytes() >= before {
+                clock.sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Brings everything in place.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub async fn drain(&self) -> Result<()> {
+        let shared = &self.shared;
+        let _one = shared.recycling.lock().await;
+        for object in shared.log.with_index(|index| index.objects()) {
+            let Ok(base) = shared.base(object) else { continue };
+            let rows = base.handle.len().div_ceil(base.width() * policy::recycle::BLOCK);
+            shared.bring_in_place(&base, 0..rows).await?;
+        }
+        shared.recycle_oldest().await
+    }
+}
+
+impl Shared {
+    fn next_change(&self) -> u64 {
+        self.changes.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// An object that is kept as fragments and written in place.
+    ///
+    /// # Errors
+    /// `Gone`: there is none of this number.
+    fn base(&self, object: ObjectId) -> Result<Arc<Base>> {
+        let mut open = self.open.lock();
+        if let Some(base) = open.get(&object).and_then(Weak::upgrade) {
+            return Ok(base);
+        }
+        let handle = self.spread.handle_by_id(object)?;
+        let Some(code) = handle.in_place_code() else {
+            let what = format!("object {object}: it is not kept as fragments in place");
+            return Err(Error::new(ErrorKind::Gone, what));
+        };
+        let base = Arc::new(Base::new(handle, code));
+        open.retain(|_, base| base.strong_count() > 0);
+        open.insert(object, Arc::downgrade(&base));
+        Ok(base)
+    }
+
+    /// Waits until the log takes a write.
+    ///
+    /// # Errors
+    /// Nothing can be brought in place, and the log has outgrown its limit by as much again.
+    async fn make_room(&self) -> Result<()> {
+        if self.is_half_full()
+            && let Some(waker) = self.due.lock().take()
+        {
+            waker.wake();
+        }
+        while self.log.bytes() >= self.options.limit {
+            let _one = self.recycling.lock().await;
+            let before = self.log.bytes();
+            if before < self.options.limit {
+                return Ok(());
+            }
+            self.figures.waited();
+            let recycled = self.recycle_oldest().await;
+            if self.log.bytes() < before {
+                continue;
+            }
+            return match recycled {
+                Err(e) if before >= 2 * self.options.limit => Err(e.within("the log is full")),
+                _ => Ok(()),
+            };
+        }
+        Ok(())
+    }
+
+    fn is_half_full(&self) -> bool {
+        self.log.bytes() >= self.options.limit / 2
+    }
+
+    fn object(self: &Arc<Self>, handle: Handle, spread: &Spread) -> Result<Arc<dyn Object>> {
+        if handle.in_place_code().is_none() {
+            return Ok(Arc::new(handle));
+        }
+        let base = self.base_of(handle)?;
+        Ok(Arc::new(object::Logged::new(Arc::clone(self), base, spread.clone())))
+    }
+
+    /// The object of a handle, which may be uncommitted.
+    fn base_of(&self, handle: Handle) -> Result<Arc<Base>> {
+        let mut open = self.open.lock();
+        if let Some(base) = open.get(&handle.id()).and_then(Weak::upgrade) {
+            return Ok(base);
+        }
+        let Some(code) = handle.in_place_code() else {
+            return Err(Error::new(ErrorKind::Invalid, "it is not kept as fragments in place"));
+        };
+        let (id, base) = (handle.id(), Arc::new(Base::new(handle, code)));
+        open.insert(id, Arc::downgrade(&base));
+        Ok(base)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Logged {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let Some(code) = self.spread.code().filter(|_| intent.kind == Kind::InPlace) else {
+            return self.spread.create(name, intent);
+        };
+        let name = name.clone();
+        Box::pin(async move {
+            let handle = self.spread.create_in_place(&name, code).await?;
+            // Its writes are in the log, which knows only what the manifest has.
+            handle.sync(CREATE).await?;
+            self.shared.object(handle, &self.spread)
+        })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let name = name.clone();
+        Box::pin(async move {
+            let handle = self.spread.open_handle(&name).await?;
+            self.shared.object(handle, &self.spread)
+        })
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        Box::pin(async move {
+            let mut all = Volume::list(&self.spread).await?;
+            all.retain(|listed| !listed.name.as_str().starts_with(PREFIX));
+            Ok(all)
+        })
+    }
+
+    volume::forward! {
+        self => self.spread;
+        fn remove(name: &Name) -> Pending<'_, ()>;
+        fn expected_wait() -> Duration;
+        fn limits() -> Limits;
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        Volume::rename(&self.spread, from, to)
+    }
+
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        Volume::link(&self.spread, from, to)
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        Volume::space(&self.spread)
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Volume::write_whole(&self.spread, name, intent, data, io)
+    }
+}

@@ -1,0 +1,450 @@
+//! Objects in place on a pool of fragments, whose writes go to a log first: a model in which power fails at any step, and
+//! any two of six volumes are lost with it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use policy::placement::{Code, RoundRobin, VolumeId};
+use policy::units::KIB;
+use pool::Member;
+use pool::logged::{Logged, Options};
+use pool::spread::{Opening, Spread};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::conformance::{self, Blocking};
+use volume::layer::crash::{Crash, Power};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Object, Result, Volume, Zeros};
+
+use crate::rig::{IO, POOL, mems, name, read_all};
+
+fn code() -> Code {
+    Code::new(4, 2, 8 * KIB).unwrap()
+}
+
+fn opening() -> Opening {
+    Opening::new(RoundRobin::default()).create_if_missing(POOL).code(code()).allow_away()
+}
+
+/// A log so small that it is emptied all the time.
+fn small() -> Options {
+    Options { limit: 96 * KIB, file_len: 24 * KIB, ..Options::default() }
+}
+
+async fn open<V: Volume + Clone + 'static>(
+    volumes: &[(u16, V)],
+    options: Options,
+) -> Result<(Spread, Logged)> {
+    let members =
+        volumes.iter().map(|(number, volume)| Member::new(format!("s{number}"), volume.clone()));
+    let pool = Spread::open(members.collect(), opening()).await?;
+    let logged = Logged::open(pool.clone(), options).await?;
+    Ok((pool, logged))
+}
+
+fn numbered<V: Clone>(volumes: &[V]) -> Vec<(u16, V)> {
+    (0..).zip(volumes.iter().cloned()).collect()
+}
+
+#[test]
+fn a_pool_with_a_log_conforms() {
+    for limit in [96 * KIB, 64 << 20] {
+        conformance::run(|| {
+            let volumes = mems(6);
+            let options = Options { limit, file_len: limit / 4, ..Options::default() };
+            let open = move || {
+                let opened = block_on(open(&numbered(&volumes), options));
+                Arc::new(opened.unwrap().1) as _
+            };
+            Box::new(Blocking::reopening(open))
+        });
+    }
+}
+
+fn filled(len: u64, byte: u8) -> IoBuf {
+    IoBuf::from(&vec![byte; len as usize][..])
+}
+
+/// The bytes of an object's fragments on their volumes.
+fn stored(volumes: &[Mem]) -> u64 {
+    let images = volumes.iter().flat_map(|mem| mem.image());
+    let leaves = images.filter(|(leaf, _)| leaf.as_str().ends_with(".inp"));
+    leaves.map(|(_, bytes)| bytes.len() as u64).sum()
+}
+
+#[test]
+fn an_object_in_place_takes_half_more_than_its_bytes_and_survives_the_loss_of_any_two_volumes() {
+    let volumes = mems(6);
+    let bytes: Vec<u8> = (0..320 * KIB).map(|at| (at / 512 * 7 % 251) as u8).collect();
+    block_on(async {
+        let (_, logged) = open(&numbered(&volumes), small()).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.set_len(320 * KIB).await.unwrap();
+        for (nth, part) in bytes.chunks(4096).enumerate() {
+            object.write_durable(nth as u64 * 4096, part.into(), IO).await.unwrap();
+        }
+        let before = logged.figures();
+        assert!(before.blocks > 0 && before.rows_recycled > 0, "{before:?}");
+        assert!(before.bytes < 2 * 96 * KIB, "{before:?}");
+        logged.drain().await.unwrap();
+        assert_eq!(logged.figures().blocks, 0);
+        drop(object);
+        drop(logged);
+        assert_eq!(stored(&volumes), 480 * KIB);
+        for one in 0..6 {
+            for other in one + 1..6 {
+                let mut here = numbered(&volumes);
+                here.retain(|(number, _)| ![one, other].contains(number));
+                let here: Vec<_> = here
+                    .iter()
+                    .map(|(n, mem)| (*n, Mem::from_image(mem.label(), mem.image())))
+                    .collect();
+                let (_, logged) = open(&here, small()).await.unwrap();
+                let object = logged.open(&name("disk")).await.unwrap();
+                assert!(read_all(&*object).await.unwrap() == bytes, "without {one} and {other}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_pool_alone_takes_no_write_of_it_and_makes_no_fragment_before_its_log_was_read() {
+    let volumes = numbered(&mems(7));
+    block_on(async {
+        let (_, logged) = open(&volumes[..6], small()).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.write_durable(0, filled(64 * KIB, 1), IO).await.unwrap();
+        drop((object, logged));
+        let members = volumes[1..6].iter().map(|(n, v)| Member::new(format!("s{n}"), v.clone()));
+        let pool = Spread::open(members.collect(), opening()).await.unwrap();
+        let object = pool.open(&name("disk")).await.unwrap();
+        let refused = object.write_at(0, filled(512, 2), IO).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        drop(object);
+        pool.add_volume(Member::new("s6", volumes[6].1.clone())).await.unwrap();
+        let repaired = pool.repair(IO, |_| ()).await.unwrap();
+        assert!(repaired.short.iter().any(|(name, _)| name.as_str() == "disk"), "{repaired:?}");
+        let logged = Logged::open(pool.clone(), small()).await.unwrap();
+        let repaired = pool.repair(IO, |_| ()).await.unwrap();
+        assert!(repaired.short.is_empty(), "{repaired:?}");
+        let object = logged.open(&name("disk")).await.unwrap();
+        assert!(read_all(&*object).await.unwrap() == vec![1; 64 << 10]);
+    });
+}
+
+#[test]
+fn bytes_that_rot_in_a_fragment_are_computed_from_the_others_and_written_again() {
+    let volumes = mems(6);
+    block_on(async {
+        let (pool, logged) = open(&numbered(&volumes), small()).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.write_durable(0, filled(64 * KIB, 7), IO).await.unwrap();
+        logged.drain().await.unwrap();
+        // Something newer beside it, in the log.
+        object.write_durable(4 * KIB, filled(4 * KIB, 8), IO).await.unwrap();
+        let damaged = async |index: usize| {
+            let object = pool.objects().into_iter().find(|o| o.name.as_str() == "disk").unwrap();
+            let fragment =
+                object.copies.iter().filter_map(|placed| placed.layout.fragment().copied());
+            let volume =
+                fragment.clone().find(|own| usize::from(own.index) == index).unwrap().volume;
+            let mem = &volumes[usize::from(volume.0)];
+            let leaf =
+                mem.image().into_keys().find(|leaf| leaf.as_str().ends_with(".inp")).unwrap();
+            mem.open(&leaf).await.unwrap()
+        };
+        damaged(0).await.write_at(100, filled(50, 0xff), IO).await.unwrap();
+        // One of the sources is damaged, too.
+        damaged(1).await.write_at(0, filled(4096, 0xee), IO).await.unwrap();
+        let check = Arc::new(|bytes: &[u8]| {
+            bytes[..4096].iter().all(|&b| b == 7) && bytes[4096..].iter().all(|&b| b == 8)
+        });
+        let read = object.read_at(0, IoBufMut::zeroed(8192), IO).await.unwrap();
+        assert!(!check(&read));
+        let read = object.read_again(0, IoBufMut::zeroed(8192), IO, check.clone()).await.unwrap();
+        assert!(check(&read));
+        let read = object.read_at(0, IoBufMut::zeroed(8192), IO).await.unwrap();
+        assert!(check(&read), "it was not written again");
+        assert_eq!(pool.damage().left, 0);
+    });
+}
+
+const SECTOR: u64 = 512;
+
+/// What each sector may hold.
+struct Model {
+    sectors: Vec<Sector>,
+}
+
+#[derive(Clone, Default)]
+struct Sector {
+    /// What it holds now: one of these.
+    now: BTreeSet<u32>,
+    /// What it may hold after the power failed.
+    kept: BTreeSet<u32>,
+}
+
+impl Model {
+    fn touched(&mut self, range: &Range<u64>) -> &mut [Sector] {
+        &mut self.sectors[(range.start / SECTOR) as usize..(range.end / SECTOR) as usize]
+    }
+
+    /// Writes of these under way together ended.
+    fn written(&mut self, writes: &[(Range<u64>, u32, bool)], acknowledged: bool) {
+        let mut seen: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); self.sectors.len()];
+        let mut durable = vec![false; self.sectors.len()];
+        for (range, tag, is_durable) in writes {
+            for at in range.start / SECTOR..range.end / SECTOR {
+                seen[at as usize].insert(*tag);
+                durable[at as usize] |= is_durable;
+            }
+        }
+        for ((sector, tags), durable) in self.sectors.iter_mut().zip(seen).zip(durable) {
+            if tags.is_empty() {
+                continue;
+            }
+            sector.kept.extend(&tags);
+            match acknowledged {
+                // A durable write came after what was there, and before or after the others.
+                true if durable => (sector.now, sector.kept) = (tags.clone(), tags),
+                true => sector.now = tags,
+                false => sector.now.extend(tags),
+            }
+        }
+    }
+
+    fn synced(&mut self) {
+        self.sectors.iter_mut().for_each(|sector| sector.kept = sector.now.clone());
+    }
+
+    /// What was read is there, and stays, unless the power failed meanwhile.
+    fn read(&mut self, range: &Range<u64>, bytes: &[u8], context: &str) {
+        let (first, sectors) = (range.start / SECTOR, self.touched(range));
+        for ((at, sector), bytes) in (first..).zip(sectors).zip(bytes.chunks(SECTOR as usize)) {
+            let tag = tag_of(bytes, &format!("{context}: sector {at}"));
+            assert!(
+                sector.now.contains(&tag),
+                "{context}: sector {at} has {tag}, not of {:?}",
+                sector.now
+            );
+            sector.now = BTreeSet::from([tag]);
+        }
+    }
+
+    fn crashed(&mut self) {
+        self.sectors.iter_mut().for_each(|sector| sector.now = sector.kept.clone());
+    }
+}
+
+fn sectors_of(range: &Range<u64>, tag: u32) -> IoBuf {
+    let tags = (0..(range.end - range.start) / 4).flat_map(|_| tag.to_le_bytes());
+    IoBuf::from(&tags.collect::<Vec<_>>()[..])
+}
+
+fn tag_of(sector: &[u8], context: &str) -> u32 {
+    let tags: BTreeSet<_> =
+        sector.chunks(4).map(|tag| u32::from_le_bytes(tag.try_into().unwrap())).collect();
+    assert_eq!(tags.len(), 1, "{context} is torn: {tags:?}");
+    tags.into_iter().next().unwrap()
+}
+
+/// Runs writes, reads and the rest until the power fails, loses up to two volumes with it, opens the pool again, and goes on.
+fn run(seed: u64) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let len = SECTOR * random.random_range(100..400u64);
+    let mut model = Model { sectors: vec![Sector::default(); (len / SECTOR) as usize] };
+    let mut zeros = Sector::default();
+    zeros.now.insert(0);
+    zeros.kept.insert(0);
+    model.sectors.fill(zeros);
+    let mut tag = 0;
+    let mut volumes: Vec<(u16, Mem)> = numbered(&mems(6));
+    let mut next_volume = 6;
+    block_on(async {
+        let (_, logged) = open(&volumes, small()).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.set_len(len).await.unwrap();
+        object.sync(IO).await.unwrap();
+    });
+    for life in 0..4 {
+        let power = Power::new();
+        let crash: Vec<_> = volumes
+            .iter()
+            .map(|(n, mem)| (*n, Crash::new(Mem::from_image(mem.label(), mem.image()), &power)))
+            .collect();
+        let context = format!("seed {seed}, life {life}");
+        // The opening can be cut off, too.
+        let steps = if random.random_bool(0.2) { 60 } else { 1500 };
+        power.cut_after(random.random_range(0..steps));
+        block_on(async {
+            let opened = open(&crash, small()).await;
+            let (pool, logged) = match opened {
+                Ok(opened) => opened,
+                Err(e) => {
+                    assert!(power.is_off(), "{context}: {e}");
+                    return;
+                }
+            };
+            let object = match logged.open(&name("disk")).await {
+                Ok(object) => object,
+                Err(e) => {
+                    assert!(power.is_off(), "{context}: {e}");
+                    return;
+                }
+            };
+            live(&mut random, &mut model, &mut tag, (&pool, &logged, &*object), &power, &context)
+                .await;
+        });
+        power.cut();
+        model.crashed();
+        let survivors: Vec<_> =
+            crash.iter().map(|(n, v)| (*n, v.survivor(random.next_u64()))).collect();
+        volumes = survivors;
+        let lost = random.random_range(0..=2);
+        for _ in 0..lost {
+            let at = random.random_range(0..volumes.len());
+            volumes.remove(at);
+        }
+        block_on(async {
+            let (pool, logged) =
+                open(&volumes, small()).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            let object = logged.open(&name("disk")).await.unwrap();
+            let all = read_all(&*object).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            model.read(&(0..len), &all, &context);
+            // What was read after a crash is not undone by the next one.
+            object.sync(IO).await.unwrap();
+            model.synced();
+            let here: BTreeSet<_> = volumes.iter().map(|(n, _)| VolumeId(*n)).collect();
+            for gone in 0..next_volume {
+                if !here.contains(&VolumeId(gone)) {
+                    let _ = pool.remove_lost(VolumeId(gone), false).await;
+                }
+            }
+            for _ in 0..lost {
+                let mem = Mem::new(&format!("s{next_volume}"));
+                pool.add_volume(Member::new(format!("s{next_volume}"), mem.clone())).await.unwrap();
+                volumes.push((next_volume, mem));
+                next_volume += 1;
+            }
+            let repaired = pool.repair(IO, |_| ()).await.unwrap();
+            assert!(repaired.short.is_empty(), "{context}: {repaired:?}");
+            let all = read_all(&*object).await.unwrap();
+            model.read(&(0..len), &all, &context);
+            if random.random_bool(0.3) {
+                logged.drain().await.unwrap();
+                assert_parity(&pool, &volumes, &context).await;
+            }
+            pool.close().await.unwrap();
+        });
+    }
+}
+
+async fn live(
+    random: &mut Xoshiro256PlusPlus,
+    model: &mut Model,
+    tag: &mut u32,
+    (pool, logged, object): (&Spread, &Logged, &dyn Object),
+    power: &Power,
+    context: &str,
+) {
+    let len = model.sectors.len() as u64;
+    let range = |random: &mut Xoshiro256PlusPlus, most: u64| {
+        let from = random.random_range(0..len);
+        let count = random.random_range(1..=most).min(len - from);
+        let whole = random.random_bool(0.5) && from / 8 * 8 + 8 <= len;
+        let sectors = if whole { from / 8 * 8..from / 8 * 8 + 8 } else { from..from + count };
+        sectors.start * SECTOR..sectors.end * SECTOR
+    };
+    for step in 0.. {
+        let context = format!("{context}, step {step}");
+        let failed = match random.random_range(0..100) {
+            0..60 => {
+                let count = if random.random_bool(0.3) { random.random_range(2..5) } else { 1 };
+                let mut writes = Vec::new();
+                for _ in 0..count {
+                    *tag += 1;
+                    writes.push((range(random, 24), *tag, random.random_bool(0.7)));
+                }
+                let done = writes.iter().map(async |(range, tag, durable)| {
+                    let data = sectors_of(range, *tag);
+                    match durable {
+                        true => object.write_durable(range.start, data, IO).await,
+                        false => object.write_at(range.start, data, IO).await,
+                    }
+                });
+                let done: Result<Vec<()>> = join_all(done).await.into_iter().collect();
+                model.written(&writes, done.is_ok());
+                done.map(drop)
+            }
+            60..65 => {
+                let range = range(random, 100);
+                let done = object.zero(range.start, range.end - range.start, Zeros::Free, IO).await;
+                model.written(&[(range, 0, false)], done.is_ok());
+                done
+            }
+            65..75 => {
+                let done = object.sync(IO).await;
+                if done.is_ok() {
+                    model.synced();
+                }
+                done
+            }
+            75..78 => logged.drain().await,
+            78..80 => pool.flush().await,
+            _ => {
+                let range = range(random, 60);
+                let into = IoBufMut::zeroed((range.end - range.start) as usize);
+                match object.read_at(range.start, into, IO).await {
+                    Ok(read) => {
+                        model.read(&range, &read, &context);
+                        Ok(())
+                    }
+                    Err(e) => Err(e),
+                }
+            }
+        };
+        if let Err(e) = failed {
+            assert!(power.is_off(), "{context}: {e}");
+            return;
+        }
+        if step > 120 {
+            return;
+        }
+    }
+}
+
+/// Compares each parity with the encoding of the data.
+async fn assert_parity(pool: &Spread, volumes: &[(u16, Mem)], context: &str) {
+    let object = pool.objects().into_iter().find(|o| o.name.as_str() == "disk").unwrap();
+    let mut fragments = vec![Vec::new(); code().fragments()];
+    for placed in &object.copies {
+        let own = placed.layout.fragment().unwrap();
+        let (_, mem) = volumes.iter().find(|(n, _)| *n == own.volume.0).unwrap();
+        let leaves = mem.image().into_iter().filter(|(leaf, _)| leaf.as_str().ends_with(".inp"));
+        let (_, bytes) = leaves.max_by_key(|(_, bytes)| bytes.len()).unwrap();
+        fragments[usize::from(own.index)] = bytes.to_vec();
+    }
+    let longest = fragments.iter().map(Vec::len).max().unwrap();
+    fragments.iter_mut().for_each(|fragment| fragment.resize(longest, 0));
+    let (data, parity) = fragments.split_at(4);
+    let data: Vec<_> = data.iter().map(|fragment| &fragment[..]).collect();
+    let mut expected = vec![vec![0; longest]; 2];
+    let mut out: Vec<_> = expected.iter_mut().map(|bytes| &mut bytes[..]).collect();
+    pool::code::Coder::new(4, 2).unwrap().encode(&data, &mut out).unwrap();
+    assert!(parity == expected, "{context}: parity does not fit the data");
+}
+
+#[test]
+fn power_fails_at_any_step_and_two_volumes_are_lost_with_it() {
+    let (first, count) = match std::env::var("SEEDS") {
+        Ok(seeds) => {
+            let (first, count) = seeds.split_once('+').unwrap();
+            (first.parse().unwrap(), count.parse().unwrap())
+        }
+        Err(_) => (0, 60),
+    };
+    (first..first + count).for_each(run);
+}
