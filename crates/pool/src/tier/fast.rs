@@ -136,7 +136,8 @@ impl Fast {
                     self.counters.promotions_dropped.add(1);
                     continue;
                 }
-                let slot = slots[(extent - first) as usize].or_else(|| map.take_slot(unit));
+                // A slot found above may have got another unit for the fill before.
+                let slot = map.find(unit).or_else(|| map.take_slot(unit));
                 match slot.filter(|&slot| map.begin_fill(slot)) {
                     None => self.counters.promotions_dropped.add(1),
                     Some(slot) => {

@@ -64,7 +64,7 @@ pub(super) struct Stored {
 /// What was found on a fast volume.
 #[derive(Default)]
 pub(super) struct Found {
-    /// The identity of a slow volume that it belonged to.
+    /// The identity of the slow volume that it belonged to last.
     pub(super) identity: Option<u64>,
     pub(super) last: Option<Stored>,
     /// The highest number of a generation.
@@ -87,7 +87,9 @@ pub(super) async fn read(volume: &dyn Volume, words: usize) -> Result<Found> {
         let bytes = object.read_at(0, IoBufMut::zeroed(len), IO).await?;
         let Some(first) = record::read(&bytes) else { continue };
         let Some(head) = Checkpoint::decode_empty(first.body) else { continue };
-        found.identity = Some(head.head.identity);
+        if found.identity.is_none() || head.generation > found.generation {
+            found.identity = Some(head.head.identity);
+        }
         found.generation = found.generation.max(head.generation);
         if let Some(stored) = replay(&bytes, words) {
             let newer = |last: &Stored| last.checkpoint.generation > head.generation;

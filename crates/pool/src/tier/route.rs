@@ -49,11 +49,6 @@ pub(super) fn route(range: Range<u64>, slot_of: impl Fn(u64) -> Option<Slot>) ->
     route
 }
 
-/// The pages that a range touches.
-pub(super) const fn touched(range: &Range<u64>) -> Range<u64> {
-    range.start / PAGE..range.end.div_ceil(PAGE)
-}
-
 /// The range with its first and last page whole.
 pub(super) const fn widened(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE * PAGE..range.end.div_ceil(PAGE).saturating_mul(PAGE)
