@@ -23,6 +23,11 @@ pub trait Admit: Send {
     fn hit(&mut self, object: u32, extent: u32, bytes: Range<u64>) {
         let _ = (object, extent, bytes);
     }
+
+    /// Pages of a unit were installed.
+    fn promoted(&mut self, object: u32, extent: u32) {
+        let _ = (object, extent);
+    }
 }
 
 /// Admits the pages of every read: demand caching.

@@ -212,11 +212,24 @@ impl Fast {
         self.slab.read(slot, piece.start % self.unit, into, io).await
     }
 
-    /// Runs a fill to its end, unless a change made it void.
+    /// Runs a fill to its end; false if a change made it void, or the slow volume does not answer.
     ///
     /// # Errors
-    /// Those of the fast volume. A slow one that does not answer ends the fill.
-    pub(super) async fn install(&self, fill: &Fill, source: Source) -> Result<()> {
+    /// Those of the fast volume.
+    pub(super) async fn install(&self, fill: &Fill, source: Source) -> Result<bool> {
+        let installed = self.fill(fill, source).await?;
+        match installed {
+            Some(bytes) => {
+                self.counters.promotions.add(1);
+                self.counters.promoted_bytes.add(bytes);
+            }
+            None => self.counters.promotions_dropped.add(1),
+        }
+        Ok(installed.is_some())
+    }
+
+    /// The bytes that are valid now; `None` if the fill is void.
+    async fn fill(&self, fill: &Fill, source: Source) -> Result<Option<u64>> {
         let is_void = || self.map.lock().is_aborted(fill.slot);
         let unit_at = u64::from(fill.extent) * self.unit;
         let (offset, bytes) = match source {
@@ -225,23 +238,21 @@ impl Fast {
                 let into = IoBufMut::zeroed(if is_void() { 0 } else { self.unit as usize });
                 match object.read_at(unit_at, into, OWN).await {
                     Ok(bytes) => (unit_at, padded(bytes)),
-                    Err(_) => return Ok(self.counters.promotions_dropped.add(1)),
+                    Err(_) => return Ok(None),
                 }
             }
         };
         if bytes.is_empty() || is_void() {
-            return Ok(self.counters.promotions_dropped.add(1));
+            return Ok(None);
         }
         let (within, len) = (offset - unit_at, bytes.len() as u64);
         self.slab.write(fill.slot, within, bytes, OWN).await?;
         let mut map = self.map.lock();
         if map.is_aborted(fill.slot) {
-            return Ok(self.counters.promotions_dropped.add(1));
+            return Ok(None);
         }
         map.set(fill.slot, (within / PAGE) as u32..((within + len) / PAGE) as u32);
-        self.counters.promotions.add(1);
-        self.counters.promoted_bytes.add(len);
-        Ok(())
+        Ok(Some(len))
     }
 
     /// Keeps slots free, so that a fill finds one.

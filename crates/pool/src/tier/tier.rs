@@ -298,8 +298,10 @@ impl Tier {
     async fn install(&self, job: Install) {
         let Install { fill, source, object } = job;
         let fast = Arc::clone(fill.fast());
-        if let Err(e) = fast.install(&fill, source).await {
-            self.shared.failed(&fast, object, fill.extent, &e);
+        match fast.install(&fill, source).await {
+            Ok(true) => self.shared.admit.lock().promoted(object, fill.extent),
+            Ok(false) => {}
+            Err(e) => self.shared.failed(&fast, object, fill.extent, &e),
         }
     }
 

@@ -1,9 +1,12 @@
 //! What calls cost the two volumes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join;
 use pool::tier::{Admission, Admit, Tier};
 use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::task::block_on;
@@ -162,5 +165,28 @@ fn refused_bytes_are_read_again_from_the_slow_volume() {
         let again = object.read_again(0, volume::IoBufMut::zeroed(PAGE as usize), IO, check).await;
         assert_eq!(again.unwrap().to_vec(), content(PAGE, 1));
         assert_eq!(read(object, 0, PAGE).await, content(PAGE, 1), "the damaged page is dropped");
+    });
+}
+
+/// The promotion would read the old bytes, and call them valid after the change.
+#[test]
+fn a_promotion_leaves_out_a_unit_that_is_being_changed() {
+    let (clock, plan) = (Clock::simulated(), FaultPlan::new(1));
+    let slow = Fault::new(Mem::new("slow"), "slow", &plan, &clock);
+    let fast = Arc::new(Mem::new("fast"));
+    let opened = Tier::open(Arc::new(slow), Some(fast), options(8), Box::new(Whole), &clock);
+    clock.run(async {
+        let tier = opened.await.unwrap();
+        let object = fill(&tier, "a", UNIT, 1).await;
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(10))).on(Op::Write));
+        let write = object.write_at(0, IoBuf::from(&[9; PAGE as usize][..]), IO);
+        let promote = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            read(&*object, 5 * PAGE, PAGE).await;
+            tier.install_all().await;
+        };
+        join(write, promote).await.0.unwrap();
+        assert_eq!(read(&*object, 0, PAGE).await, [9; PAGE as usize]);
+        assert_eq!(tier.figures().promotions_dropped, 1);
     });
 }

@@ -29,6 +29,10 @@ const USERS: usize = 4;
 const STEPS: usize = 12;
 const ROUNDS: usize = 8;
 
+/// The longest wait before a call takes effect, and after it.
+const SLOW_US: u64 = 1500;
+const FAST_US: u64 = 150;
+
 /// Admits by chance.
 struct Chance(Xoshiro256PlusPlus);
 
@@ -183,7 +187,7 @@ impl World<'_> {
             handle.write_durable(from * CELL, data, IO)
         };
         // Some callers give up.
-        let patience = if self.pick(12) == 0 { self.pick(500) } else { 1 << 40 };
+        let patience = if self.pick(12) == 0 { self.pick(SLOW_US) } else { 1 << 40 };
         let gave_up = self.clock.sleep(Duration::from_micros(patience));
         let acknowledged = match select(written, gave_up).await {
             Either::Left((Ok(()), _)) => true,
@@ -198,7 +202,8 @@ impl World<'_> {
 
     async fn user(&self, tier: &Tier) {
         for _ in 0..STEPS {
-            let object = self.pick(OBJECTS as u64) as usize;
+            // One object gets half of the calls, so that they meet.
+            let object = (self.pick(2) * self.pick(OBJECTS as u64)) as usize;
             match tier.open(&object_name(object)).await {
                 Ok(handle) => self.step(object, &*handle).await,
                 Err(_) if self.crashing.get() => return,
@@ -326,8 +331,8 @@ fn run(seed: u64, totals: &mut Totals) {
     let (model, crashing) = (Mutex::new(model), Counter::new(false));
     let mut world = World { seed, clock: clock.clone(), model, random, crashing, totals };
     let device = |mem, wait, seed| Device::new(mem, &clock, wait, seed);
-    let mut slow = device(Mem::new("slow"), 300, 2 * seed);
-    let mut fast = device(Mem::new("fast"), 300, 2 * seed + 1);
+    let mut slow = device(Mem::new("slow"), SLOW_US, 2 * seed);
+    let mut fast = device(Mem::new("fast"), FAST_US, 2 * seed + 1);
     clock.run(async {
         let mut tier = world.open(&slow, Some(&fast)).await;
         for object in 0..OBJECTS {
@@ -336,7 +341,7 @@ fn run(seed: u64, totals: &mut Totals) {
         }
         for round in 0..ROUNDS as u64 {
             let event = world.pick(10);
-            let when = Duration::from_micros(world.pick(12_000));
+            let when = Duration::from_micros(world.pick(40_000));
             // A device that fails for some calls, for ever, or without power.
             match event {
                 0 => {
@@ -369,7 +374,7 @@ fn run(seed: u64, totals: &mut Totals) {
                         device.crash.after_process_death()
                     }
                 };
-                slow = device(survivor(&slow, luck), 300, luck);
+                slow = device(survivor(&slow, luck), SLOW_US, luck);
                 let kept = survivor(&fast, luck + 50);
                 // It may be away for one opening with changes, and come back.
                 if world.pick(4) == 0 {
@@ -383,7 +388,7 @@ fn run(seed: u64, totals: &mut Totals) {
                     world.compare(&tier, &slow, false).await;
                     drop(tier);
                 }
-                fast = device(kept, 300, luck + 1);
+                fast = device(kept, FAST_US, luck + 1);
                 world.crashing.set(false);
                 tier = world.open(&slow, Some(&fast)).await;
                 world.totals.warm += u64::from(tier.figures().cached_bytes > 0);
@@ -396,7 +401,7 @@ fn run(seed: u64, totals: &mut Totals) {
                 let left = fast.crash.after_process_death();
                 let empty = world.pick(2) == 0;
                 let mem = if empty { Mem::new("fast") } else { left };
-                fast = device(mem, 300, round);
+                fast = device(mem, FAST_US, round);
                 tier.reattach(Arc::clone(&fast.volume)).await.unwrap();
             } else if event == 2 {
                 tier.close().await;
