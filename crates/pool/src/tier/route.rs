@@ -35,7 +35,8 @@ pub(super) fn route(range: Range<u64>, slot_of: impl Fn(u64) -> Option<Slot>) ->
     }
     for (page, slot) in pages.zip(slots) {
         let part = bytes(page);
-        if route.slow.start < part.end && part.start < route.slow.end {
+        let is_slow = route.slow.start < part.end && part.start < route.slow.end;
+        if part.is_empty() || is_slow {
             continue;
         }
         let Some(slot) = slot else { continue };
