@@ -16,9 +16,11 @@ mod members;
 pub mod mover;
 pub mod scrubber;
 pub mod spread;
+pub mod tier;
 
 pub use header::PoolId;
 pub use leaf::{Kind, ObjectId};
 pub use manifest::Placed;
 pub use members::Member;
 pub use spread::Spread;
+pub use tier::Tier;

@@ -61,6 +61,15 @@ impl Ranges {
         }
     }
 
+    /// Whether no claim overlaps `range`.
+    #[must_use]
+    pub fn is_free(&self, range: &Range<u64>) -> bool {
+        self.is_idle() || {
+            let claims = self.0.claims.lock();
+            !claims.by_age.values().any(|entry| overlap(&entry.range, range))
+        }
+    }
+
     /// Whether there is no claim.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -133,6 +142,7 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         assert!(third.as_mut().now_or_never().is_none(), "it overlaps one that waits");
         assert!(ranges.claim(20..30).now_or_never().is_some(), "it overlaps none");
+        assert!(ranges.is_free(&(20..30)) && !ranges.is_free(&(19..30)));
         drop(first);
         let second = second.now_or_never().unwrap();
         assert!(third.as_mut().now_or_never().is_none());

@@ -1,0 +1,74 @@
+//! What a tier counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters since the opening, and what is cached now.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Figures {
+    /// Bytes of reads that came from the fast volume.
+    pub hit_bytes: u64,
+    /// Bytes of reads that came from the slow volume, of objects that may be cached.
+    pub missed_bytes: u64,
+    /// Installs that ended: pages of a read, or the rest of a unit.
+    pub promotions: u64,
+    /// Their bytes.
+    pub promoted_bytes: u64,
+    /// Installs that were given up: a write came, the queue was full, or no slot was free.
+    pub promotions_dropped: u64,
+    /// Units that were evicted from the fast volume in use.
+    pub evictions: u64,
+    /// Records that a unit is not as the checkpoint says.
+    pub doubts: u64,
+    /// Durable appends that carried them.
+    pub appends: u64,
+    /// Checkpoints of the map.
+    pub checkpoints: u64,
+    /// How often the fast volume was given up.
+    pub detached: u64,
+    /// Bytes of valid pages on the fast volume.
+    pub cached_bytes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) hit_bytes: Counter,
+    pub(super) missed_bytes: Counter,
+    pub(super) promotions: Counter,
+    pub(super) promoted_bytes: Counter,
+    pub(super) promotions_dropped: Counter,
+    pub(super) doubts: Counter,
+    pub(super) appends: Counter,
+    pub(super) checkpoints: Counter,
+    pub(super) detached: Counter,
+}
+
+#[derive(Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    pub(super) fn figures(&self, cached_bytes: u64, evictions: u64) -> Figures {
+        Figures {
+            hit_bytes: self.hit_bytes.get(),
+            missed_bytes: self.missed_bytes.get(),
+            promotions: self.promotions.get(),
+            promoted_bytes: self.promoted_bytes.get(),
+            promotions_dropped: self.promotions_dropped.get(),
+            evictions,
+            doubts: self.doubts.get(),
+            appends: self.appends.get(),
+            checkpoints: self.checkpoints.get(),
+            detached: self.detached.get(),
+            cached_bytes,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A cache of hot ranges of a metered volume on a fast one that may be lost at any time.
+//!
+//! ```text
+//!   [`Tier`] ── TierObject ──┬──────────────▶ slow   the truth: every acknowledged change, all logs
+//!                            │ map, route
+//!                            └── slab ──────▶ fast   slots of one unit each, pages valid by a bitmap
+//!                  queue ─▶ fills ──▲                journal: checkpoint and doubts
+//! ```
+//! Every change is made on the slow volume as if there were no tier. The fast volume holds clean copies, and never gives
+//! older bytes than the slow one. `docs/adr/0037-cache-tier.md` has the rules.
+//!
+//! A unit is a range of an object, 1 MiB by default, of which any pages may be on the fast volume. [`Admit`] says which units
+//! are worth a place; `policy::cache` says which lose theirs.
+
+mod admit;
+mod fast;
+mod figures;
+mod identity;
+mod journal;
+mod map;
+mod object;
+mod promotion;
+mod record;
+mod route;
+mod shared;
+mod slab;
+#[expect(clippy::module_inception, reason = "the door of the module has its name")]
+mod tier;
+mod track;
+
+pub use admit::{Admission, Admit, Always};
+pub use figures::Figures;
+pub use tier::{Options, Tier};

@@ -1,0 +1,186 @@
+//! What the tier and its objects share: the fast volume, if one is in use, and the objects that are followed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::{Mutex, RwLock};
+use volume::{Error, ErrorKind, Name, Result, Volume};
+
+use super::admit::Admit;
+use super::fast::{Fast, Fill, Source};
+use super::figures::Counters;
+use super::identity;
+use super::promotion::Queue;
+use super::record::Head;
+use super::track::Track;
+
+pub(super) struct Shared {
+    pub(super) slow: Arc<dyn Volume>,
+    pub(super) unit: u64,
+    pub(super) admit: Mutex<Box<dyn Admit>>,
+    pub(super) queue: Queue<Install>,
+    pub(super) tracks: Mutex<Tracks>,
+    pub(super) counters: Arc<Counters>,
+    fast: RwLock<Option<Arc<Fast>>>,
+    /// A fast volume was given up since the last epoch.
+    must_raise: AtomicBool,
+    /// The last epoch on the slow volume. Locked while it is raised.
+    head: AsyncMutex<Head>,
+}
+
+/// A fill that waits for its turn.
+pub(super) struct Install {
+    pub(super) fill: Fill,
+    pub(super) source: Source,
+    pub(super) object: u32,
+}
+
+/// The objects that are followed, by name and by number.
+#[derive(Default)]
+pub(super) struct Tracks {
+    by_name: HashMap<Name, Arc<Track>>,
+    by_number: HashMap<u32, Arc<Track>>,
+    last: u32,
+}
+
+impl Tracks {
+    /// The object of this name, followed from now on.
+    pub(super) fn of(&mut self, name: &Name) -> Arc<Track> {
+        match self.by_name.get(name) {
+            Some(track) => Arc::clone(track),
+            None => self.create(name),
+        }
+    }
+
+    pub(super) fn get(&self, name: &Name) -> Option<Arc<Track>> {
+        self.by_name.get(name).cloned()
+    }
+
+    pub(super) fn numbered(&self, number: u32) -> Option<&Arc<Track>> {
+        self.by_number.get(&number)
+    }
+
+    /// A new object has the name.
+    pub(super) fn create(&mut self, name: &Name) -> Arc<Track> {
+        self.remove(name);
+        self.last += 1;
+        let track = Arc::new(Track::new(name.clone(), self.last));
+        self.by_name.insert(name.clone(), Arc::clone(&track));
+        self.by_number.insert(self.last, Arc::clone(&track));
+        track
+    }
+
+    pub(super) fn remove(&mut self, name: &Name) {
+        if let Some(track) = self.by_name.remove(name) {
+            track.bypass();
+            self.by_number.remove(&track.number);
+        }
+    }
+}
+
+impl Shared {
+    /// Without a fast volume; `head` is on the slow one.
+    pub(super) fn new(
+        slow: Arc<dyn Volume>,
+        unit: u64,
+        queue_bytes: u64,
+        admit: Box<dyn Admit>,
+        head: Head,
+    ) -> Self {
+        Self {
+            slow,
+            unit,
+            admit: Mutex::new(admit),
+            queue: Queue::new(queue_bytes),
+            tracks: Mutex::default(),
+            counters: Arc::default(),
+            fast: RwLock::new(None),
+            must_raise: AtomicBool::new(false),
+            head: AsyncMutex::new(head),
+        }
+    }
+
+    /// The fast volume in use.
+    pub(super) fn fast(&self) -> Option<Arc<Fast>> {
+        self.fast.read().clone()
+    }
+
+    /// The fast volume in use, for a change: the contents of one that was given up never count again.
+    ///
+    /// # Errors
+    /// Those of the slow volume.
+    pub(super) async fn fast_for_change(&self) -> Result<Option<Arc<Fast>>> {
+        loop {
+            {
+                let fast = self.fast.read();
+                if !self.must_raise.load(Ordering::Acquire) {
+                    return Ok(fast.clone());
+                }
+            }
+            self.raise().await?;
+        }
+    }
+
+    /// Makes the epoch of a fast volume that was given up an old one; returns the current head.
+    ///
+    /// # Errors
+    /// Those of the slow volume.
+    pub(super) async fn raise(&self) -> Result<Head> {
+        let mut head = self.head.lock().await;
+        if self.must_raise.load(Ordering::Acquire) {
+            let next = Head { epoch: head.epoch + 1, ..*head };
+            identity::write(&*self.slow, next).await?;
+            *head = next;
+            self.must_raise.store(false, Ordering::Release);
+        }
+        Ok(*head)
+    }
+
+    /// Takes a fast volume in use.
+    ///
+    /// # Errors
+    /// `Invalid`: another one is in use.
+    pub(super) fn attach(&self, fast: Arc<Fast>) -> Result<()> {
+        let mut current = self.fast.write();
+        if current.is_some() {
+            let what = "the tier has a fast volume in use: detach it first";
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        *current = Some(fast);
+        Ok(())
+    }
+
+    /// A fast volume with the current epoch is not taken.
+    pub(super) fn must_raise(&self) {
+        self.must_raise.store(true, Ordering::Release);
+    }
+
+    /// Gives up a fast volume: from now on every call goes to the slow one.
+    pub(super) fn detach(&self, fast: &Arc<Fast>, why: &dyn std::fmt::Display) {
+        let mut current = self.fast.write();
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, fast)) {
+            self.must_raise.store(true, Ordering::Release);
+            *current = None;
+            self.counters.detached.add(1);
+            tracing::warn!("the fast volume of a tier is not used any more: {why}");
+        }
+        drop(current);
+        // Fills hold the volume that they go to.
+        while self.queue.pop().is_some() {}
+    }
+
+    /// A call to the fast volume failed, for bytes of an object's unit.
+    pub(super) fn failed(&self, fast: &Arc<Fast>, object: u32, extent: u32, error: &Error) {
+        match error.kind() {
+            ErrorKind::Busy => {}
+            kind if kind.is_damage() => {
+                let at = u64::from(extent) * self.unit;
+                fast.forget(object, &(at..at + self.unit));
+                tracing::warn!("a unit of a tier is read from the slow volume: {error}");
+            }
+            _ => self.detach(fast, error),
+        }
+    }
+}

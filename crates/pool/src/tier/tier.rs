@@ -1,0 +1,477 @@
+//! The door: opening, closing, and the tier as a volume.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{join_all, select};
+use parking_lot::Mutex;
+use policy::cache::Kind;
+use policy::units::{KIB, MIB};
+use volume::ranges::{Claim, Ranges};
+use volume::{
+    Clock, Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result,
+    Space, Volume, ready,
+};
+
+use super::admit::Admit;
+use super::fast::Fast;
+use super::figures::Figures;
+use super::identity;
+use super::journal::{self, Journal, Stored};
+use super::map::{Map, Unit};
+use super::object::TierObject;
+use super::promotion::Pace;
+use super::record::Head;
+use super::route::PAGE;
+use super::shared::{Install, Shared};
+use super::slab::Slab;
+
+/// Promotions after which a checkpoint is due, whatever the time.
+const EDITS_MAX: u64 = 100_000;
+
+/// Installs that run together.
+const INSTALLS_MAX: usize = 2;
+
+/// How a tier uses its fast volume.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of a unit: a power of two from 64 KiB to 64 MiB. 1 MiB by default. Smaller ones take more memory, larger ones
+    /// evict more at once.
+    pub unit: u64,
+    /// Bytes of the fast volume to use.
+    pub bytes: u64,
+    /// Which units are evicted first. S3-FIFO by default.
+    pub eviction: Kind,
+    /// Bytes a second that installs write to the fast volume at most. 100 MiB/s by default.
+    pub promotion_bytes_per_sec: u64,
+    /// Bytes that may wait for their installation in memory. 16 MiB by default.
+    pub queue_bytes: u64,
+    /// Time between checkpoints. 30 s by default. A crash empties the units that were written since the last one, and those that
+    /// were promoted since then.
+    pub checkpoint_every: Duration,
+    /// The identity of a slow volume that has none yet: a random number.
+    pub identity: u64,
+    /// Takes a fast volume that belongs to another slow one, and empties it.
+    pub take_foreign: bool,
+}
+
+impl Options {
+    /// The defaults, with `bytes` of the fast volume. `identity` is a random number.
+    #[must_use]
+    pub const fn new(bytes: u64, identity: u64) -> Self {
+        Self {
+            unit: MIB,
+            bytes,
+            eviction: Kind::S3Fifo,
+            promotion_bytes_per_sec: 100 * MIB,
+            queue_bytes: 16 * MIB,
+            checkpoint_every: Duration::from_secs(30),
+            identity,
+            take_foreign: false,
+        }
+    }
+
+    fn slots(&self) -> u32 {
+        u32::try_from(self.bytes / self.unit).unwrap_or(u32::MAX - 1)
+    }
+
+    const fn pages(&self) -> usize {
+        (self.unit / PAGE) as usize
+    }
+
+    fn check(&self) -> Result<()> {
+        let fits = self.unit.is_power_of_two() && (64 * KIB..=64 * MIB).contains(&self.unit);
+        if !fits || self.slots() < 2 {
+            let what = format!(
+                "a tier of units of {} bytes on {} bytes: a unit is a power of two from 64 KiB to 64 MiB, and there must be \
+                 room for two",
+                self.unit, self.bytes
+            );
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(())
+    }
+}
+
+/// A slow volume with a cache of its hot ranges on a fast one. See the [module](super).
+pub struct Tier {
+    shared: Arc<Shared>,
+    options: Options,
+    clock: Clock,
+    /// Creations, removals and openings of one name exclude each other.
+    names: Ranges,
+    pace: Mutex<Pace>,
+    /// Promotions at the last checkpoint.
+    promotions: AtomicU64,
+}
+
+impl Tier {
+    /// Opens a slow volume with a fast one. Without `fast`, or with one that fails, everything goes to the slow volume until
+    /// [`Tier::reattach`].
+    ///
+    /// # Errors
+    /// `Invalid`: the options make no sense. `Fenced`: the fast volume belongs to another slow one; give it its own, or set
+    /// [`Options::take_foreign`]. Else those of the slow volume.
+    pub async fn open(
+        slow: Arc<dyn Volume>,
+        fast: Option<Arc<dyn Volume>>,
+        options: Options,
+        admit: Box<dyn Admit>,
+        clock: &Clock,
+    ) -> Result<Self> {
+        options.check()?;
+        let last = identity::read(&*slow).await?;
+        let identity = last.map_or(options.identity, |head| head.identity);
+        let found = match &fast {
+            None => None,
+            Some(fast) => Self::look(fast, last.map(|head| head.identity), &options).await?,
+        };
+        let head = Head { identity, epoch: last.map_or(0, |head| head.epoch) + 1 };
+        identity::write(&*slow, head).await?;
+        let shared = Shared::new(slow, options.unit, options.queue_bytes, admit, head);
+        let tier = Self {
+            shared: Arc::new(shared),
+            clock: clock.clone(),
+            names: Ranges::default(),
+            pace: Mutex::new(Pace::new(options.promotion_bytes_per_sec)),
+            promotions: AtomicU64::new(0),
+            options,
+        };
+        if let (Some(fast), Some(found)) = (fast, found) {
+            let is_last = |stored: &Stored| Some(stored.checkpoint.head) == last;
+            let warm = found.last.filter(is_last);
+            if let Err(e) = tier.take(fast, head, found.generation, warm).await {
+                tracing::warn!("a tier is opened without its fast volume: {e}");
+                // It may have a checkpoint of this epoch.
+                tier.shared.must_raise();
+            }
+        }
+        Ok(tier)
+    }
+
+    /// What is on a fast volume; `None` if it does not answer.
+    async fn look(
+        fast: &Arc<dyn Volume>,
+        identity: Option<u64>,
+        options: &Options,
+    ) -> Result<Option<journal::Found>> {
+        let words = options.pages().div_ceil(64);
+        let found = match journal::read(&**fast, words).await {
+            Ok(found) => found,
+            Err(e) => {
+                tracing::warn!("a tier is opened without its fast volume: {e}");
+                return Ok(None);
+            }
+        };
+        if found.identity.is_some() && found.identity != identity && !options.take_foreign {
+            let what = "the fast volume is the cache of another slow volume: give the tier its own, or say that it may be \
+                        emptied";
+            return Err(Error::new(ErrorKind::Fenced, what));
+        }
+        Ok(Some(found))
+    }
+
+    /// Takes a fast volume in use: with the units of `warm`, or empty.
+    async fn take(
+        &self,
+        volume: Arc<dyn Volume>,
+        head: Head,
+        generation: u64,
+        warm: Option<Stored>,
+    ) -> Result<()> {
+        let (options, counters) = (&self.options, &self.shared.counters);
+        let (slab, is_new) = Slab::open(&*volume, options.unit, options.slots()).await?;
+        let mut map =
+            Map::new(options.slots(), options.pages(), options.unit as u32, options.eviction);
+        if let Some(warm) = warm.filter(|_| !is_new) {
+            self.restore(&mut map, warm).await?;
+        }
+        let journal = Journal::new(volume, head, generation, counters);
+        let (map, unit) = (Mutex::new(map), options.unit);
+        let fast = Fast { map, slab, journal, unit, counters: Arc::clone(counters) };
+        self.checkpoint(&fast).await?;
+        self.shared.attach(Arc::new(fast))
+    }
+
+    async fn restore(&self, map: &mut Map, stored: Stored) -> Result<()> {
+        let checkpoint = stored.checkpoint;
+        if (u64::from(checkpoint.unit), checkpoint.slots) != (self.options.unit, map.slots()) {
+            return Ok(());
+        }
+        let listed = self.shared.slow.list().await?;
+        let listed: std::collections::HashSet<_> = listed.into_iter().map(|o| o.name).collect();
+        let doubts: std::collections::HashSet<_> = stored.doubts.into_iter().collect();
+        for (name, units) in checkpoint.objects {
+            if !listed.contains(&name) {
+                continue;
+            }
+            let object = self.shared.tracks.lock().of(&name).number;
+            for placed in units.into_iter().filter(|placed| !doubts.contains(&placed.slot)) {
+                let unit = Unit { object, extent: placed.extent };
+                map.restore(unit, &placed.pages, placed.slot);
+            }
+        }
+        map.restored();
+        Ok(())
+    }
+
+    /// Takes an empty fast volume in use, in service. What an earlier one held does not count any more, and this one is
+    /// emptied.
+    ///
+    /// # Errors
+    /// `Invalid`: another one is in use. `Fenced`: as for [`Tier::open`]. Else those of the volumes.
+    pub async fn reattach(&self, fast: Arc<dyn Volume>) -> Result<()> {
+        if self.is_attached() {
+            let what = "the tier has a fast volume in use: detach it first";
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let head = self.shared.raise().await?;
+        let Some(found) = Self::look(&fast, Some(head.identity), &self.options).await? else {
+            return Err(Error::new(ErrorKind::Unavailable, "the fast volume does not answer"));
+        };
+        let taken = self.take(fast, head, found.generation, None).await;
+        if taken.is_err() {
+            self.shared.must_raise();
+        }
+        taken
+    }
+
+    /// Gives up the fast volume: everything goes to the slow one.
+    ///
+    /// # Errors
+    /// Those of the slow volume. The fast one is given up all the same, and the next change tries again.
+    pub async fn detach(&self) -> Result<()> {
+        if let Some(fast) = self.shared.fast() {
+            self.shared.detach(&fast, &"it was detached");
+        }
+        self.shared.raise().await.map(drop)
+    }
+
+    /// Whether a fast volume is in use.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.shared.fast().is_some()
+    }
+
+    /// Installs what is queued, and writes a checkpoint, so that the next opening finds every unit. Call it after the last
+    /// change.
+    pub async fn close(&self) {
+        self.install_all().await;
+        self.write_checkpoint().await;
+    }
+
+    /// Installs, evicts and writes checkpoints, for ever. Users' calls work without it, but nothing is promoted.
+    pub async fn run(&self) {
+        let mut due = self.clock.now() + self.options.checkpoint_every;
+        loop {
+            self.make_room().await;
+            let mut bytes = 0;
+            let jobs: Vec<_> = std::iter::from_fn(|| self.shared.queue.pop())
+                .take(INSTALLS_MAX)
+                .inspect(|(_, cost)| bytes += cost)
+                .collect();
+            if self.clock.now() >= due || self.is_checkpoint_due().await {
+                self.write_checkpoint().await;
+                due = self.clock.now() + self.options.checkpoint_every;
+            }
+            if jobs.is_empty() {
+                let wait = self.clock.sleep_until(due);
+                select(std::pin::pin!(self.shared.queue.wait()), wait).await;
+                continue;
+            }
+            let at = self.pace.lock().charge(self.clock.now(), bytes);
+            self.clock.sleep_until(at).await;
+            join_all(jobs.into_iter().map(|(job, _)| self.install(job))).await;
+        }
+    }
+
+    /// Installs what is queued now, without regard to the budget.
+    pub async fn install_all(&self) {
+        while let Some((job, _)) = self.shared.queue.pop() {
+            self.install(job).await;
+        }
+        self.make_room().await;
+    }
+
+    async fn install(&self, job: Install) {
+        let Install { fill, source, object } = job;
+        let fast = Arc::clone(fill.fast());
+        match fast.install(&fill, source).await {
+            Ok(true) => self.shared.admit.lock().promoted(object, fill.extent),
+            Ok(false) => {}
+            Err(e) => self.shared.failed(&fast, object, fill.extent, &e),
+        }
+    }
+
+    async fn make_room(&self) {
+        if let Some(fast) = self.shared.fast()
+            && let Err(e) = fast.make_room().await
+        {
+            self.shared.detach(&fast, &e);
+        }
+    }
+
+    async fn is_checkpoint_due(&self) -> bool {
+        let promotions = self.shared.counters.promotions.get();
+        if promotions - self.promotions.load(Ordering::Relaxed) >= EDITS_MAX {
+            return true;
+        }
+        match self.shared.fast() {
+            Some(fast) => fast.journal.is_long().await,
+            None => false,
+        }
+    }
+
+    /// Writes a checkpoint now; the fast volume is given up if it fails.
+    pub async fn write_checkpoint(&self) {
+        self.promotions.store(self.shared.counters.promotions.get(), Ordering::Relaxed);
+        if let Some(fast) = self.shared.fast()
+            && let Err(e) = self.checkpoint(&fast).await
+        {
+            self.shared.detach(&fast, &e);
+        }
+    }
+
+    async fn checkpoint(&self, fast: &Fast) -> Result<()> {
+        let tracks = &self.shared.tracks;
+        let counts = |unit: Unit| {
+            let tracks = tracks.lock();
+            let track = tracks.numbered(unit.object);
+            track.is_some_and(|track| !track.is_bypassed() && track.is_synced(unit.extent))
+        };
+        let names = |number| tracks.lock().numbered(number).map(|track| track.name.clone());
+        fast.checkpoint(counts, names).await
+    }
+
+    /// What was counted since the opening.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let (pages, evictions) = self.shared.fast().map_or((0, 0), |fast| {
+            let map = fast.map.lock();
+            (map.valid_pages(), map.evictions())
+        });
+        self.shared.counters.figures(pages * PAGE, evictions)
+    }
+
+    async fn name_lock(&self, name: &Name) -> Claim {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let key = hasher.finish() >> 1;
+        self.names.claim(key..key + 1).await
+    }
+
+    fn object(&self, slow: Arc<dyn Object>, track: Arc<super::track::Track>) -> Arc<dyn Object> {
+        Arc::new(TierObject { shared: Arc::clone(&self.shared), track, slow })
+    }
+
+    async fn remove_object(&self, name: &Name) -> Result<()> {
+        let _name = self.name_lock(name).await;
+        let track = self.shared.tracks.lock().get(name);
+        let Some(track) = track else { return self.shared.slow.remove(name).await };
+        let all = 0..u64::MAX;
+        let _changes = track.changes.claim(all.clone()).await;
+        loop {
+            let Some(fast) = self.shared.fast_for_change().await? else { break };
+            match fast.begin_change(track.number, &all) {
+                Ok(changed) => {
+                    changed.leave();
+                    break;
+                }
+                Err(slots) => {
+                    if let Err(e) = fast.journal.doubt(&slots, &fast.map).await {
+                        self.shared.detach(&fast, &e);
+                    }
+                }
+            }
+        }
+        // If the removal fails or is given up, nobody knows whether the object is there: it is not cached any more.
+        track.bypass();
+        self.shared.slow.remove(name).await?;
+        self.shared.tracks.lock().remove(name);
+        Ok(())
+    }
+}
+
+/// The names that begin with `tier.` are the tier's own.
+fn refuse(name: &Name, kind: ErrorKind) -> Result<()> {
+    if identity::is_reserved(name) {
+        return Err(Error::new(kind, format!("{name}: names that begin with tier. are reserved")));
+    }
+    Ok(())
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Tier {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let (name, intent) = (name.clone(), intent.clone());
+        Box::pin(async move {
+            refuse(&name, ErrorKind::Invalid)?;
+            let _name = self.name_lock(&name).await;
+            let slow = self.shared.slow.create(&name, &intent).await?;
+            let track = self.shared.tracks.lock().create(&name);
+            Ok(self.object(slow, track))
+        })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let name = name.clone();
+        Box::pin(async move {
+            refuse(&name, ErrorKind::NotFound)?;
+            let _name = self.name_lock(&name).await;
+            let slow = self.shared.slow.open(&name).await?;
+            let track = self.shared.tracks.lock().of(&name);
+            Ok(self.object(slow, track))
+        })
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        let name = name.clone();
+        Box::pin(async move {
+            refuse(&name, ErrorKind::NotFound)?;
+            self.remove_object(&name).await
+        })
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        Box::pin(async move {
+            let mut listed = self.shared.slow.list().await?;
+            listed.retain(|object| !identity::is_reserved(&object.name));
+            Ok(listed)
+        })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.shared.slow.space()
+    }
+
+    /// That of the slow volume, times the share of bytes that missed so far.
+    fn expected_wait(&self) -> Duration {
+        let wait = self.shared.slow.expected_wait();
+        let hits = self.shared.counters.hit_bytes.get() as f64;
+        let missed = self.shared.counters.missed_bytes.get() as f64;
+        if hits + missed == 0.0 { wait } else { wait.mul_f64(missed / (hits + missed)) }
+    }
+
+    fn limits(&self) -> Limits {
+        self.shared.slow.limits()
+    }
+
+    fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        if let Err(e) = refuse(name, ErrorKind::Invalid) {
+            return ready(Err(e));
+        }
+        self.shared.slow.write_whole(name, intent, data, io)
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        let what = format!("rename {from} to {to}: names change in the pool above a tier");
+        ready(Err(Error::new(ErrorKind::Unsupported, what)))
+    }
+
+    fn link(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
+        let what = format!("link {from} to {to}: names change in the pool above a tier");
+        ready(Err(Error::new(ErrorKind::Unsupported, what)))
+    }
+}

@@ -1,0 +1,192 @@
+//! What calls cost the two volumes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use pool::tier::{Admission, Admit, Tier};
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::layer::trace::{Trace, TraceLog};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{Clock, IoBuf, Object, Volume};
+
+use crate::rig::{IO, PAGE, UNIT, content, fill, name, options, read};
+
+struct Watched {
+    slow: TraceLog,
+    fast: TraceLog,
+    tier: Tier,
+}
+
+impl Watched {
+    fn new(admit: impl Admit + 'static) -> Self {
+        let clock = Clock::simulated();
+        let (slow, fast) = (TraceLog::new(4000), TraceLog::new(4000));
+        let volume = |label, log| Arc::new(Trace::new(Mem::new(label), label, log, &clock));
+        let (on_slow, on_fast) = (volume("slow", &slow), volume("fast", &fast));
+        let opened = Tier::open(on_slow, Some(on_fast), options(8), Box::new(admit), &clock);
+        let tier = block_on(opened).unwrap();
+        Self { slow, fast, tier }
+    }
+
+    /// Calls to both volumes during `work`.
+    fn calls(&self, work: impl Future<Output = ()>) -> [Vec<(Op, u64)>; 2] {
+        let before = [&self.slow, &self.fast].map(|log| log.records().len());
+        block_on(work);
+        let logs = [(&self.slow, before[0]), (&self.fast, before[1])];
+        logs.map(|(log, from)| {
+            log.records()[from..].iter().map(|record| (record.call.op, record.call.len)).collect()
+        })
+    }
+}
+
+#[test]
+fn a_hit_costs_the_slow_volume_nothing_and_a_miss_one_read() {
+    let watched = Watched::new(pool::tier::Always);
+    let object = block_on(fill(&watched.tier, "a", 3 * UNIT, 1));
+    let object = &*object;
+    let at = UNIT - PAGE;
+    let get = || async {
+        assert_eq!(
+            read(object, at + 10, PAGE).await,
+            content(3 * UNIT, 1)[at as usize + 10..][..PAGE as usize]
+        )
+    };
+    let miss = watched.calls(get());
+    assert_eq!(miss, [vec![(Op::Read, 2 * PAGE)], vec![]], "whole pages of one read");
+    block_on(watched.tier.install_all());
+    let hit = watched.calls(get());
+    assert_eq!(hit, [vec![], vec![(Op::Read, PAGE - 10), (Op::Read, 10)]]);
+    let figures = watched.tier.figures();
+    assert_eq!((figures.hit_bytes, figures.missed_bytes), (PAGE, PAGE));
+    assert_eq!((figures.promotions, figures.promoted_bytes), (2, 2 * PAGE));
+}
+
+#[test]
+fn a_write_costs_the_slow_volume_the_same_and_the_fast_one_a_record_once() {
+    let watched = Watched::new(pool::tier::Always);
+    let object = block_on(fill(&watched.tier, "a", 3 * UNIT, 1));
+    let object = &*object;
+    let page = IoBuf::from(&[9; PAGE as usize][..]);
+    let put = || async { object.write_at(PAGE, page.clone(), IO).await.unwrap() };
+    let one = vec![(Op::Write, PAGE)];
+    assert_eq!(watched.calls(put()), [one.clone(), vec![]], "nothing is cached");
+    block_on(async {
+        object.sync(IO).await.unwrap();
+        read(object, 0, UNIT).await;
+        watched.tier.install_all().await;
+    });
+    assert_eq!(watched.calls(put()), [one.clone(), one.clone()], "no checkpoint names it");
+    block_on(async {
+        object.sync(IO).await.unwrap();
+        watched.tier.write_checkpoint().await;
+    });
+    let first = watched.calls(put());
+    assert_eq!(first, [one.clone(), vec![(Op::WriteDurable, PAGE), (Op::Write, PAGE)]]);
+    assert_eq!(watched.calls(put()), [one.clone(), one], "one record for each unit and checkpoint");
+    assert_eq!(block_on(read(object, PAGE, PAGE)), [9; PAGE as usize]);
+    assert_eq!(watched.tier.figures().doubts, 1);
+}
+
+/// Promotes whole units.
+struct Whole;
+
+impl Admit for Whole {
+    fn missed(&mut self, _: u32, _: u32, _: std::ops::Range<u64>) -> Admission {
+        Admission::Unit
+    }
+}
+
+#[test]
+fn a_unit_is_promoted_behind_the_user() {
+    let watched = Watched::new(Whole);
+    let object = block_on(fill(&watched.tier, "a", UNIT + 5000, 1));
+    let object = &*object;
+    assert_eq!(
+        watched.calls(async { drop(read(object, UNIT + 8, 100).await) }),
+        [vec![(Op::Read, PAGE)], vec![]]
+    );
+    block_on(watched.tier.install_all());
+    let rest = watched.calls(async {
+        assert_eq!(read(object, UNIT, 9000).await, content(UNIT + 5000, 1)[UNIT as usize..]);
+    });
+    assert_eq!(rest, [vec![], vec![(Op::Read, 5000)]], "with the end of the object");
+}
+
+#[test]
+fn logs_and_names_of_the_tier_stay_on_the_slow_volume() {
+    let watched = Watched::new(pool::tier::Always);
+    let tier = &watched.tier;
+    block_on(async {
+        let log = tier.create(&name("a.log"), &volume::Intent::LOG).await.unwrap();
+        log.write_at(0, IoBuf::from(&[1; 5000][..]), IO).await.unwrap();
+        let from = watched.fast.records().len();
+        read(&*log, 0, 5000).await;
+        tier.install_all().await;
+        read(&*log, 0, 5000).await;
+        assert_eq!(watched.fast.records().len(), from);
+        assert_eq!(tier.list().await.unwrap().len(), 1);
+        let kind = |e: volume::Error| e.kind();
+        let reserved = name("tier.head-0");
+        let refused = tier.create(&reserved, &volume::Intent::DATA).await.err().map(kind);
+        assert_eq!(refused, Some(volume::ErrorKind::Invalid));
+        let hidden = tier.open(&reserved).await.err().map(kind);
+        assert_eq!(hidden, Some(volume::ErrorKind::NotFound));
+        let kept = tier.remove(&reserved).await.err().map(kind);
+        assert_eq!(kept, Some(volume::ErrorKind::NotFound));
+    });
+}
+
+/// A checksum in the bytes refuses what the fast volume gives.
+#[test]
+fn refused_bytes_are_read_again_from_the_slow_volume() {
+    let clock = Clock::simulated();
+    let (slow, fast) = (Mem::new("slow"), Mem::new("fast"));
+    let opened = Tier::open(
+        Arc::new(slow),
+        Some(Arc::new(fast.clone())),
+        options(4),
+        Box::new(pool::tier::Always),
+        &clock,
+    );
+    block_on(async {
+        let tier = opened.await.unwrap();
+        let object = fill(&tier, "a", UNIT, 1).await;
+        read(&*object, 0, UNIT).await;
+        tier.install_all().await;
+        for at in 0..4 * UNIT {
+            fast.damage(&name("tier.slab"), at, |byte| *byte ^= 0x80);
+        }
+        let object: &dyn Object = &*object;
+        assert_ne!(read(object, 0, PAGE).await, content(PAGE, 1));
+        let check: volume::Check = Arc::new(|read| read == content(PAGE, 1));
+        let again = object.read_again(0, volume::IoBufMut::zeroed(PAGE as usize), IO, check).await;
+        assert_eq!(again.unwrap().to_vec(), content(PAGE, 1));
+        assert_eq!(read(object, 0, PAGE).await, content(PAGE, 1), "the damaged page is dropped");
+    });
+}
+
+/// The promotion would read the old bytes, and call them valid after the change.
+#[test]
+fn a_promotion_leaves_out_a_unit_that_is_being_changed() {
+    let (clock, plan) = (Clock::simulated(), FaultPlan::new(1));
+    let slow = Fault::new(Mem::new("slow"), "slow", &plan, &clock);
+    let fast = Arc::new(Mem::new("fast"));
+    let opened = Tier::open(Arc::new(slow), Some(fast), options(8), Box::new(Whole), &clock);
+    clock.run(async {
+        let tier = opened.await.unwrap();
+        let object = fill(&tier, "a", UNIT, 1).await;
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(10))).on(Op::Write));
+        let write = object.write_at(0, IoBuf::from(&[9; PAGE as usize][..]), IO);
+        let promote = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            read(&*object, 5 * PAGE, PAGE).await;
+            tier.install_all().await;
+        };
+        join(write, promote).await.0.unwrap();
+        assert_eq!(read(&*object, 0, PAGE).await, [9; PAGE as usize]);
+        assert_eq!(tier.figures().promotions_dropped, 1);
+    });
+}

@@ -1,0 +1,11 @@
+//! Cache tiers through their public interface: conformance, crashes and lost fast volumes against a model, restarts, and
+//! what calls cost.
+
+mod conforming;
+mod costs;
+mod delay;
+mod history;
+mod losses;
+mod model;
+mod restart;
+mod rig;

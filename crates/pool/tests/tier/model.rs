@@ -1,0 +1,449 @@
+//! Random work of several users, crashes and lost fast volumes in virtual time. Every read gives the last acknowledged write
+//! or a later one, and never goes back; at rest and after each opening the tier gives what is on the slow volume.
+
+use std::cell::Cell as Counter;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, join_all, select};
+use parking_lot::Mutex;
+use policy::cache::Kind;
+use pool::tier::{Admission, Admit, Options, Tier};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::layer::crash::{Crash, Power};
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::mem::Mem;
+use volume::{Clock, ErrorKind, Intent, IoBuf, IoBufMut, Object, Volume, Zeros};
+
+use crate::delay::Delay;
+use crate::history::{Begun, Cell, Moment};
+use crate::rig::{IO, UNIT, beside, name, options};
+
+const SEEDS: u64 = 400;
+const CELL: u64 = 1024;
+const CELLS: u64 = 4 * UNIT / CELL;
+const OBJECTS: usize = 3;
+const USERS: usize = 4;
+const STEPS: usize = 12;
+const ROUNDS: usize = 8;
+
+/// The longest wait before a call takes effect, and after it.
+const SLOW_US: u64 = 1500;
+const FAST_US: u64 = 150;
+
+/// Admits by chance.
+struct Chance(Xoshiro256PlusPlus);
+
+impl Admit for Chance {
+    fn missed(&mut self, _: u32, _: u32, _: std::ops::Range<u64>) -> Admission {
+        match self.0.random_range(0..4) {
+            0 => Admission::Bypass,
+            1 => Admission::Unit,
+            _ => Admission::Pages,
+        }
+    }
+}
+
+/// A device and how to fail it.
+struct Device {
+    power: Power,
+    crash: Crash,
+    plan: FaultPlan,
+    volume: Arc<dyn Volume>,
+}
+
+impl Device {
+    fn new(mem: Mem, clock: &Clock, wait_us: u64, seed: u64) -> Self {
+        let (power, plan) = (Power::new(), FaultPlan::new(seed));
+        let crash = Crash::new(mem, &power);
+        let fault = Fault::new(crash.clone(), "device", &plan, clock);
+        let volume = Arc::new(Delay::new(fault, clock, wait_us, seed));
+        Self { power, crash, plan, volume }
+    }
+}
+
+/// The objects as they should be.
+struct Model {
+    cells: [Vec<Cell>; OBJECTS],
+    /// When the last sync that succeeded began.
+    synced: [Moment; OBJECTS],
+    values: u64,
+    now: Moment,
+}
+
+impl Model {
+    fn tick(&mut self) -> Moment {
+        self.now += 1;
+        self.now
+    }
+
+    fn begin(&mut self, object: usize, cells: std::ops::Range<u64>, value: u64) -> Vec<Begun> {
+        let now = self.tick();
+        let cells = &mut self.cells[object][cells.start as usize..cells.end as usize];
+        cells.iter_mut().map(|cell| cell.begin(value, now)).collect()
+    }
+
+    fn end(&mut self, object: usize, from: u64, begun: Vec<Begun>, acknowledged: bool) {
+        let now = self.tick();
+        for (cell, begun) in self.cells[object][from as usize..].iter_mut().zip(begun) {
+            cell.end(begun, acknowledged, now);
+        }
+    }
+}
+
+fn value_of(bytes: &[u8]) -> u64 {
+    assert!(bytes.chunks(8).all(|part| part == &bytes[..8]), "a cell of two writes");
+    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+struct World<'a> {
+    seed: u64,
+    clock: Clock,
+    model: Mutex<Model>,
+    random: Mutex<Xoshiro256PlusPlus>,
+    crashing: Counter<bool>,
+    totals: &'a mut Totals,
+}
+
+/// That the runs did what they are for.
+#[derive(Debug, Default)]
+struct Totals {
+    hit_bytes: u64,
+    promotions: u64,
+    evictions: u64,
+    doubts: u64,
+    detached: u64,
+    warm: u64,
+}
+
+fn object_name(object: usize) -> volume::Name {
+    name(["o1.dat", "o2.inp", "o3.tab"][object])
+}
+
+impl World<'_> {
+    fn pick(&self, max: u64) -> u64 {
+        self.random.lock().random_range(0..max)
+    }
+
+    async fn step(&self, object: usize, handle: &dyn Object) {
+        let (from, count) = (self.pick(CELLS - 1), 1 + self.pick(40));
+        let to = (from + count).min(CELLS);
+        match self.pick(20) {
+            0..9 => self.read(object, handle, from, to).await,
+            9..15 => self.write(object, handle, from, to).await,
+            15 => {
+                let begun = self.model.lock().begin(object, from..to, 0);
+                let at = from * CELL;
+                let zeroed = handle.zero(at, (to - from) * CELL, Zeros::Free, IO).await;
+                self.model.lock().end(object, from, begun, zeroed.is_ok());
+            }
+            16 => {
+                let begun = self.model.lock().begin(object, from..CELLS, 0);
+                let cut = handle.set_len(from * CELL).await;
+                self.model.lock().end(object, from, begun, cut.is_ok());
+            }
+            _ => {
+                let began = self.model.lock().tick();
+                if handle.sync(IO).await.is_ok() {
+                    let mut model = self.model.lock();
+                    model.synced[object] = model.synced[object].max(began);
+                }
+            }
+        }
+    }
+
+    async fn read(&self, object: usize, handle: &dyn Object, from: u64, to: u64) {
+        let began = self.model.lock().tick();
+        let into = IoBufMut::zeroed(((to - from) * CELL) as usize);
+        match handle.read_at(from * CELL, into, IO).await {
+            Err(e) => assert!(self.crashing.get(), "seed {}: a read failed: {e}", self.seed),
+            Ok(read) => {
+                let mut model = self.model.lock();
+                let now = model.tick();
+                for (at, bytes) in (from..).zip(read.chunks_exact(CELL as usize)) {
+                    let cell = &mut model.cells[object][at as usize];
+                    if let Err(e) = cell.read(value_of(bytes), began, now) {
+                        panic!("seed {}: object {object}, cell {at}: {e}", self.seed);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn write(&self, object: usize, handle: &dyn Object, from: u64, to: u64) {
+        let (value, begun) = {
+            let mut model = self.model.lock();
+            model.values += 1;
+            let value = model.values;
+            (value, model.begin(object, from..to, value))
+        };
+        let bytes = value.to_le_bytes().repeat(((to - from) * CELL / 8) as usize);
+        let data = IoBuf::from(&bytes[..]);
+        let written = if self.pick(2) == 0 {
+            handle.write_at(from * CELL, data, IO)
+        } else {
+            handle.write_durable(from * CELL, data, IO)
+        };
+        // Some callers give up.
+        let patience = if self.pick(12) == 0 { self.pick(SLOW_US) } else { 1 << 40 };
+        let gave_up = self.clock.sleep(Duration::from_micros(patience));
+        let acknowledged = match select(written, gave_up).await {
+            Either::Left((Ok(()), _)) => true,
+            Either::Left((Err(e), _)) => {
+                assert!(self.crashing.get(), "seed {}: a write failed: {e}", self.seed);
+                false
+            }
+            Either::Right(_) => false,
+        };
+        self.model.lock().end(object, from, begun, acknowledged);
+    }
+
+    async fn user(&self, tier: &Tier) {
+        for _ in 0..STEPS {
+            // One object gets half of the calls, so that they meet.
+            let object = (self.pick(2) * self.pick(OBJECTS as u64)) as usize;
+            match tier.open(&object_name(object)).await {
+                Ok(handle) => self.step(object, &*handle).await,
+                Err(_) if self.crashing.get() => return,
+                Err(e) => panic!("seed {}: {e}", self.seed),
+            }
+        }
+    }
+
+    /// At rest: compares what the tier gives to what is on the slow volume, and begins a new history with it.
+    async fn compare(&self, tier: &Tier, slow: &Device, crashed: bool) {
+        for object in 0..OBJECTS {
+            let name = object_name(object);
+            let handle = tier.open(&name).await.unwrap();
+            let truth = slow.crash.open(&name).await.unwrap();
+            let len = truth.len() as usize;
+            assert_eq!(handle.len() as usize, len);
+            let truth = truth.read_at(0, IoBufMut::zeroed(len), IO).await.unwrap();
+            for round in 0..2 {
+                let read = handle.read_at(0, IoBufMut::zeroed(len), IO).await.unwrap();
+                let cells = read.chunks(CELL as usize).zip(truth.chunks(CELL as usize));
+                for (at, (found, truth)) in cells.enumerate() {
+                    assert!(
+                        found == truth,
+                        "seed {}: object {object}, cell {at}, round {round}: {:?} for {:?}",
+                        self.seed,
+                        &found[..8],
+                        &truth[..8]
+                    );
+                }
+                tier.install_all().await;
+            }
+            let mut model = self.model.lock();
+            let synced = model.synced[object];
+            for at in 0..CELLS as usize {
+                let bytes = truth.get(at * CELL as usize..(at + 1) * CELL as usize);
+                let torn = bytes.is_some_and(|bytes| bytes.chunks(8).any(|p| p != &bytes[..8]));
+                let value =
+                    bytes.map_or(0, |bytes| u64::from_le_bytes(bytes[..8].try_into().unwrap()));
+                let cell = &mut model.cells[object][at];
+                if torn {
+                    assert!(crashed, "seed {}: a torn cell at {at}", self.seed);
+                } else if bytes.is_some() && crashed && value != 0 {
+                    let lost = format!("seed {}: object {object}, cell {at}: {value}", self.seed);
+                    assert!(cell.survives(value, synced), "{lost} was overwritten durably");
+                }
+            }
+        }
+        self.rewrite_torn(tier, slow).await;
+    }
+
+    /// Gives torn cells a value, and begins a new history.
+    async fn rewrite_torn(&self, tier: &Tier, slow: &Device) {
+        for object in 0..OBJECTS {
+            let name = object_name(object);
+            let truth = slow.crash.open(&name).await.unwrap();
+            let handle = tier.open(&name).await.unwrap();
+            let len = truth.len().next_multiple_of(CELL);
+            if len != truth.len() {
+                handle.set_len(len).await.unwrap();
+            }
+            let bytes = truth.read_at(0, IoBufMut::zeroed(len as usize), IO).await.unwrap();
+            for at in 0..CELLS {
+                let place = (at * CELL) as usize..((at + 1) * CELL) as usize;
+                let mut value = 0;
+                if let Some(bytes) = bytes.get(place) {
+                    value = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+                    if bytes.chunks(8).any(|part| part != &bytes[..8]) {
+                        let data = IoBuf::from(&vec![0; CELL as usize][..]);
+                        handle.write_at(at * CELL, data, IO).await.unwrap();
+                        value = 0;
+                    }
+                }
+                self.model.lock().cells[object][at as usize] = Cell::new(value);
+            }
+            // A history that begins now.
+            handle.sync(IO).await.unwrap();
+            let mut model = self.model.lock();
+            model.synced[object] = 0;
+        }
+    }
+
+    /// Removes an object, and makes another one of its name.
+    async fn replace(&self, tier: &Tier, object: usize) {
+        let name = object_name(object);
+        tier.remove(&name).await.unwrap();
+        let handle = tier.create(&name, &Intent::DATA).await.unwrap();
+        handle.sync(IO).await.unwrap();
+        let mut model = self.model.lock();
+        model.cells[object].iter_mut().for_each(|cell| *cell = Cell::new(0));
+    }
+
+    fn options(&self) -> Options {
+        let kinds = Kind::ALL;
+        let eviction = kinds[(self.seed % kinds.len() as u64) as usize];
+        Options {
+            eviction,
+            checkpoint_every: Duration::from_millis(1 + self.seed % 7),
+            ..options(3 + self.seed % 8)
+        }
+    }
+
+    async fn open(&self, slow: &Device, fast: Option<&Device>) -> Tier {
+        let admit = Box::new(Chance(Xoshiro256PlusPlus::seed_from_u64(self.seed)));
+        let fast = fast.map(|fast| Arc::clone(&fast.volume));
+        Tier::open(Arc::clone(&slow.volume), fast, self.options(), admit, &self.clock)
+            .await
+            .unwrap()
+    }
+
+    fn count(&mut self, tier: &Tier) {
+        let figures = tier.figures();
+        self.totals.hit_bytes += figures.hit_bytes;
+        self.totals.promotions += figures.promotions;
+        self.totals.evictions += figures.evictions;
+        self.totals.doubts += figures.doubts;
+        self.totals.detached += figures.detached;
+    }
+}
+
+fn run(seed: u64, totals: &mut Totals) {
+    let clock = Clock::simulated();
+    let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed));
+    let cells = std::array::from_fn(|_| (0..CELLS).map(|_| Cell::new(0)).collect());
+    let model = Model { cells, synced: [0; OBJECTS], values: 0, now: 0 };
+    let (model, crashing) = (Mutex::new(model), Counter::new(false));
+    let mut world = World { seed, clock: clock.clone(), model, random, crashing, totals };
+    let device = |mem, wait, seed| Device::new(mem, &clock, wait, seed);
+    let mut slow = device(Mem::new("slow"), SLOW_US, 2 * seed);
+    let mut fast = device(Mem::new("fast"), FAST_US, 2 * seed + 1);
+    clock.run(async {
+        let mut tier = world.open(&slow, Some(&fast)).await;
+        for object in 0..OBJECTS {
+            let made = tier.create(&object_name(object), &Intent::DATA).await.unwrap();
+            made.sync(IO).await.unwrap();
+        }
+        for round in 0..ROUNDS as u64 {
+            let event = world.pick(10);
+            let when = Duration::from_micros(world.pick(40_000));
+            // A device that fails for some calls, for ever, or without power.
+            match event {
+                0 => {
+                    let kinds = [ErrorKind::TimedOut, ErrorKind::Corrupt, ErrorKind::Busy];
+                    let kind = kinds[world.pick(3) as usize];
+                    let effects = [Effect::Fail(kind), Effect::FailAfter(kind)];
+                    let from = world.pick(60);
+                    let rule = Rule::new(effects[world.pick(2) as usize]);
+                    fast.plan.inject(rule.calls(from..from + 1 + world.pick(3)));
+                }
+                1 => fast.power.cut_after(world.pick(60)),
+                _ => {}
+            }
+            let users = join_all((0..USERS).map(|_| world.user(&tier)));
+            if event >= 7 {
+                // A crash in the middle of it, of the machine or of the process.
+                world.crashing.set(true);
+                {
+                    let work = std::pin::pin!(beside(&tier, users));
+                    select(work, clock.sleep(when)).await;
+                }
+                world.count(&tier);
+                drop(tier);
+                let luck = 100 * seed + round;
+                let of_machine = event > 7;
+                let survivor = |device: &Device, luck| {
+                    if of_machine {
+                        device.crash.survivor(luck)
+                    } else {
+                        device.crash.after_process_death()
+                    }
+                };
+                slow = device(survivor(&slow, luck), SLOW_US, luck);
+                let kept = survivor(&fast, luck + 50);
+                // It may be away for one opening with changes, and come back.
+                if world.pick(4) == 0 {
+                    world.crashing.set(false);
+                    tier = world.open(&slow, None).await;
+                    world.compare(&tier, &slow, true).await;
+                    join_all((0..USERS).map(|_| world.user(&tier))).await;
+                    for object in 0..OBJECTS {
+                        tier.open(&object_name(object)).await.unwrap().sync(IO).await.unwrap();
+                    }
+                    world.compare(&tier, &slow, false).await;
+                    drop(tier);
+                }
+                fast = device(kept, FAST_US, luck + 1);
+                world.crashing.set(false);
+                tier = world.open(&slow, Some(&fast)).await;
+                world.totals.warm += u64::from(tier.figures().cached_bytes > 0);
+                world.compare(&tier, &slow, true).await;
+                continue;
+            }
+            beside(&tier, users).await;
+            world.compare(&tier, &slow, false).await;
+            if !tier.is_attached() {
+                let left = fast.crash.after_process_death();
+                let empty = world.pick(2) == 0;
+                let mem = if empty { Mem::new("fast") } else { left };
+                fast = device(mem, FAST_US, round);
+                tier.reattach(Arc::clone(&fast.volume)).await.unwrap();
+            } else if event == 2 {
+                tier.close().await;
+                world.count(&tier);
+                drop(tier);
+                tier = world.open(&slow, Some(&fast)).await;
+                world.totals.warm += u64::from(tier.figures().cached_bytes > 0);
+                world.compare(&tier, &slow, false).await;
+            } else if event == 3 {
+                let object = world.pick(OBJECTS as u64) as usize;
+                beside(&tier, world.replace(&tier, object)).await;
+            }
+            fast.plan.clear();
+        }
+        world.count(&tier);
+    });
+}
+
+/// One seed with `PLIMSOLL_TIER_SEED`, else all.
+#[test]
+fn every_read_gives_the_last_acknowledged_write() {
+    let only = std::env::var("PLIMSOLL_TIER_SEED").ok().map(|seed| seed.parse().unwrap());
+    let seeds: BTreeSet<u64> = only.map_or_else(|| (0..SEEDS).collect(), |seed| [seed].into());
+    let mut totals = Totals::default();
+    for &seed in &seeds {
+        let _named = NameOnPanic(seed);
+        run(seed, &mut totals);
+    }
+    eprintln!("{totals:?}");
+    if seeds.len() > 1 {
+        let Totals { hit_bytes, promotions, evictions, doubts, detached, warm } = totals;
+        let least = [hit_bytes >> 20, promotions, evictions, doubts, detached, warm];
+        assert!(least.iter().all(|&count| count > 50), "{least:?}");
+    }
+}
+
+struct NameOnPanic(u64);
+
+impl Drop for NameOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
+    }
+}
