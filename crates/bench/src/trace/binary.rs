@@ -45,5 +45,5 @@ pub(super) fn block_u32(record: [u8; 4]) -> Request {
 }
 
 fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    bytes.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
