@@ -17,6 +17,8 @@ pub mod report;
 pub mod series;
 pub mod spread;
 pub mod stats;
+pub mod tier;
+pub mod trace;
 pub mod ycsb;
 
 mod machine;

@@ -14,6 +14,7 @@ mod provider;
 mod real;
 mod series;
 mod spread;
+mod tier;
 mod watched;
 
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ enum Bench {
     Path(path::Args),
     Series(series::Args),
     Spread(spread::Args),
+    Tier(tier::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -62,6 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bench::Path(args) => path::run(args),
         Bench::Series(args) => series::run(args),
         Bench::Spread(args) => spread::run(args),
+        Bench::Tier(args) => tier::run(args),
     }
 }
 

@@ -77,6 +77,35 @@ fn ycsb_runs_whole_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn policies_are_compared_by_replay_of_traces_and_stand_ins() {
+    let place = Place::new();
+    let args = ["bench", "tier", "--profile", "smoke", "--json", "t.json", "--html", "t.html"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    let json = std::fs::read_to_string(place.path("t.json")).expect("a report");
+    let case = "\"case\": \"stand-in for hm_0, 10 % = ";
+    assert!(json.contains(case) && json.contains("computed by replay"), "{}", ended.out);
+    let page = std::fs::read_to_string(place.path("t.html")).expect("a page");
+    assert_eq!(page.matches("<svg").count(), 10);
+
+    // Ten requests of one block each: with room for two blocks, only the last is a hit.
+    std::fs::write(place.path("ids.txt"), "1\n2\n3\n1\n2\n3\n4\n5\n6\n6\n").expect("room");
+    let ended = place.run(&["bench", "tier", "--trace", "ids.txt", "--sizes", "8KiB"]);
+    assert!(ended.status.success(), "{}", ended.err);
+    let mut lines = ended.out.lines();
+    let line = lines.find(|line| line.contains("ids.txt, 8 KiB = 2 of 4 KiB"));
+    let figures: Vec<&str> = line.expect("a line of the case").split(['│', '┆']).collect();
+    // The name of the case, LRU's hits, those of other policies, the limit.
+    assert_eq!(figures[2].trim(), "10", "{}", ended.out);
+
+    std::fs::write(place.path("bad.spc"), "0,1,512,R,0.5\n0,1,512,X,0.5\n").expect("room");
+    let ended = place.run(&["bench", "tier", "--trace", "bad.spc"]);
+    assert_eq!(ended.status.code(), Some(1));
+    let expected = "bad.spc, line 2: expected unit,block,bytes,R or W,seconds (format spc)";
+    assert!(ended.err.contains(expected), "{}", ended.err);
+}
+
+#[test]
 fn schemes_are_compared_on_equal_volumes() {
     let place = Place::new();
     let args = ["bench", "contract", "--profile", "smoke", "--json", "c.json", "--html", "c.html"];
