@@ -108,17 +108,6 @@ impl Kind {
         }
     }
 
-    /// The name in settings and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lru => "lru",
-            Self::Sieve => "sieve",
-            Self::S3Fifo => "s3-fifo",
-            Self::Lrfu => "lrfu",
-        }
-    }
-
     /// A policy with no entries.
     #[must_use]
     pub fn policy(self) -> Box<dyn Eviction> {

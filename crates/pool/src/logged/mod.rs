@@ -78,6 +78,12 @@ impl Default for Options {
     }
 }
 
+/// Changes of rows by their numbers, each with the files that a repetition needs.
+type Changes = Vec<(u64, BTreeSet<u64>)>;
+
+/// The changes of each row.
+type Decided = BTreeMap<(ObjectId, u64), Changes>;
+
 /// A pool, and its log. See the [module](self). Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Logged {
@@ -92,7 +98,7 @@ struct Shared {
     log: Log,
     open: Mutex<HashMap<ObjectId, Weak<Base>>>,
     /// Changes of rows that were decided and are not known to be in place, with the files they need.
-    decided: Mutex<BTreeMap<(ObjectId, u64), Vec<(u64, BTreeSet<u64>)>>>,
+    decided: Mutex<Decided>,
     /// The number of the last change of a row.
     changes: AtomicU64,
     recycling: AsyncMutex<()>,
