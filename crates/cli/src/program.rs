@@ -297,7 +297,7 @@ impl Figures for Program {
 
     fn copies(&self) -> Option<figures::Copies> {
         let pool = self.stores.pool.as_deref()?;
-        let copies = pool.copies();
+        let (copies, log) = (pool.copies(), pool.log_figures());
         let skipped = copies.skipped.iter().map(|(why, count)| (why.name(), count));
         Some(figures::Copies {
             made: named(&Why::ALL, |why| why.name(), &copies.made),
@@ -319,6 +319,10 @@ impl Figures for Program {
             unreadable_objects: copies.redundancy.unreadable,
             decoded: pool.decoded(),
             recoded: pool.recoded(),
+            write_log_bytes: log.bytes,
+            write_log_blocks: log.blocks,
+            write_log_recycled: log.blocks_recycled,
+            write_log_waits: log.waits,
         })
     }
 

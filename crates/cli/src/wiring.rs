@@ -86,6 +86,7 @@ pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) ->
         .opening(opening(settings, pool))
         .migrate(pool.migration.policy, pool.migration.terms)
         .scrub_every(pool.scrub_every)
+        .log_len(pool.write_log)
         .clock(clock.clone())
 }
 

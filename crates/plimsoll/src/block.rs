@@ -69,7 +69,7 @@ impl Store {
     pub fn open(pool: Arc<Pool>, options: Options) -> Result<Self> {
         let name = Name::new(&options.name).and_then(|name| pool.lease_name(&name));
         let name = name.map_err(Error::Pool)?;
-        let volume = Arc::new(pool.enter(&options.name));
+        let volume = Arc::new(pool.volume(&options.name));
         let engine = block_on(Engine::open(volume, options, pool.clock().clone()))?;
         let cleaned = engine.clone();
         let cleaning = EverySecond::start("cleaning block devices", pool.clock(), move || {

@@ -146,6 +146,14 @@ pub struct Copies {
     pub decoded: u64,
     /// Objects cut into fragments that had copies.
     pub recoded: u64,
+    /// Bytes of the log of objects in place, each copy counted once.
+    pub write_log_bytes: u64,
+    /// Blocks that it has newer than their places.
+    pub write_log_blocks: u64,
+    /// Blocks that were brought in place from it.
+    pub write_log_recycled: u64,
+    /// Writes that waited because it was full.
+    pub write_log_waits: u64,
 }
 
 /// The scrub of a pool.

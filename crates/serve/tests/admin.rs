@@ -168,6 +168,10 @@ impl Figures for Program {
             unreadable_objects: 1,
             decoded: 3,
             recoded: 2,
+            write_log_bytes: 8_388_608,
+            write_log_blocks: 1500,
+            write_log_recycled: 120,
+            write_log_waits: 1,
         })
     }
 

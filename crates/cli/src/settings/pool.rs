@@ -1,5 +1,6 @@
 //! `[pool.<name>]`: several volumes, or pools of them, as one.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use policy::placement::{Code, Stripe};
@@ -20,12 +21,17 @@ pub(super) const KEYS: &[&str] = &[
     "data",
     "parity",
     "strip",
+    "write_log",
     "repair_after",
     "scrub_every",
     migration::KEYS[0],
     migration::KEYS[1],
     migration::KEYS[2],
 ];
+
+/// Bytes of the log of objects in place, unless the settings say otherwise, and those they may say.
+const WRITE_LOG: u64 = 1 << 30;
+const WRITE_LOGS: RangeInclusive<u64> = (16 << 20)..=(1 << 40);
 
 /// A pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -38,6 +44,8 @@ pub(crate) struct Pool {
     pub(crate) copies: usize,
     /// The erasure code that cuts complete objects into fragments. Default: none, layout `spread`.
     pub(crate) code: Option<Code>,
+    /// With a code: bytes of the log of objects in place. Default: 1 GiB.
+    pub(crate) write_log: u64,
     /// Copies of hot tables; and the time without an answer after which a volume's objects are copied from elsewhere.
     /// Default: 10 min.
     pub(crate) migration: Migration,
@@ -164,6 +172,11 @@ impl Pool {
         }
         let copies = section.read_or("copies", 1, |field| field.number(1..=COPIES_MAX));
         let code = read_code(section, layout == CODED);
+        let write_log = section.read_or("write_log", WRITE_LOG, |field| {
+            field.parsed("a size from \"16MiB\" to \"1TiB\"", |text| {
+                units::size(text).filter(|bytes| WRITE_LOGS.contains(bytes))
+            })
+        });
         if let (Some(_), Some(field)) = (&code, section.get("copies")) {
             section.note(
                 field.mistake("no copies: with layout = \"coded\" what is not cut gets parity + 1"),
@@ -196,7 +209,7 @@ impl Pool {
         });
         let copies = code.map_or(copies as usize, |code| code.parity() + 1);
         let volumes = members?;
-        Some(Self { name, placement, copies, code, migration, scrub_every, volumes })
+        Some(Self { name, placement, copies, code, write_log, migration, scrub_every, volumes })
     }
 
     /// The names of the volumes below, in the order of the settings; those of its members that are pools are in their place.
@@ -249,6 +262,7 @@ impl Pool {
                 entries.push(Entry::new(&section, "data", code.data()));
                 entries.push(Entry::new(&section, "parity", code.parity()));
                 entries.push(Entry::new(&section, "strip", units::show_size(code.strip())));
+                entries.push(Entry::new(&section, "write_log", units::show_size(self.write_log)));
             }
         }
         entries.push(Entry::new(&section, "repair_after", repair_after));
@@ -263,7 +277,7 @@ impl Pool {
 /// The erasure code of a pool, if its layout has one.
 fn read_code(section: &Section<'_>, is_coded: bool) -> Option<Code> {
     if !is_coded {
-        for key in ["data", "parity", "strip"] {
+        for key in ["data", "parity", "strip", "write_log"] {
             if let Some(field) = section.get(key) {
                 section.note(field.mistake(format!("no {key}, unless layout = \"coded\"")));
             }

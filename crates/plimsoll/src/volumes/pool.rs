@@ -2,6 +2,7 @@
 
 mod load_sampler;
 mod moving;
+mod recycling;
 mod reserving;
 mod scrubbing;
 
@@ -14,7 +15,9 @@ use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
 use policy::placement::{Code, LeastOverlap, Placement, VolumeId};
 use policy::purpose::Tenant;
+use policy::recycle::Price;
 use pool::Member;
+use pool::logged::{self, Logged};
 pub use pool::mover::Figures as Copies;
 use pool::scrubber::Passes;
 use pool::spread::{Opening, Spread};
@@ -24,6 +27,7 @@ use volume::task::block_on;
 
 use self::load_sampler::LoadSampler;
 use self::moving::Moving;
+use self::recycling::Recycling;
 use self::reserving::set_aside;
 use self::scrubbing::Scrubbing;
 use super::{Away, Devices, Volume};
@@ -39,9 +43,11 @@ use crate::{Error, Result};
 /// it stops them; [`Pool::close`] also makes everything durable.
 pub struct Pool {
     // Dropped in this order.
+    recycling: Recycling,
     moving: Moving,
     scrubbing: Scrubbing,
     tending: [EverySecond; 2],
+    logged: Logged,
     spread: Spread,
     /// The members that are pools, by name.
     below: Vec<(String, Self)>,
@@ -61,6 +67,7 @@ pub struct PoolBuilder {
     opening: Opening,
     migrate: (Policy, Terms),
     scrub_every: Option<Duration>,
+    log_len: u64,
     clock: Option<Clock>,
 }
 
@@ -72,6 +79,7 @@ impl Default for PoolBuilder {
             opening: Opening::new(LeastOverlap::default()),
             migrate: (Policy::default(), Terms::default()),
             scrub_every: Some(policy::scrub::PERIOD),
+            log_len: logged::Options::default().limit,
             clock: None,
         }
     }
@@ -107,6 +115,19 @@ impl Pool {
     #[must_use]
     pub const fn spread(&self) -> &Spread {
         &self.spread
+    }
+
+    /// The pool as a store called `name` has it, also for objects that are written in place: on a pool of fragments these
+    /// go through a log, which [`Spread`] alone knows nothing of.
+    #[must_use]
+    pub fn volume(&self, name: &str) -> Logged {
+        self.logged.with(self.spread.enter(name))
+    }
+
+    /// What the log of objects in place holds and did: see [`PoolBuilder::log_len`].
+    #[must_use]
+    pub fn log_figures(&self) -> logged::Figures {
+        self.logged.figures()
     }
 
     /// The open volumes, also below members that are pools, and those that are away.
@@ -170,7 +191,8 @@ impl Pool {
     #[must_use]
     pub fn tasks(&self) -> Vec<TaskHealth> {
         let tending = self.tending.iter().map(EverySecond::health);
-        let own = [self.moving.health(), self.scrubbing.health()].into_iter().chain(tending);
+        let own = [self.recycling.health(), self.moving.health(), self.scrubbing.health()];
+        let own = own.into_iter().chain(tending);
         own.chain(self.below.iter().flat_map(|(_, pool)| pool.tasks())).collect()
     }
 
@@ -235,9 +257,9 @@ impl Pool {
     /// # Errors
     /// `Pool`: the last changes could not be made durable; writes keep the durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { moving, scrubbing, tending, spread, below, devices, clock: _, io_weights: _ } =
+        let Self { recycling, moving, scrubbing, tending, logged, spread, below, devices, .. } =
             self;
-        drop((moving, scrubbing, tending));
+        drop((recycling, moving, scrubbing, tending, logged));
         block_on(spread.close()).map_err(Error::Pool)?;
         // They hold its objects open.
         drop(spread);
@@ -334,6 +356,15 @@ impl PoolBuilder {
         self
     }
 
+    /// Lets the log of objects in place on a [pool of fragments](PoolBuilder::code) grow to about this many bytes, each copy
+    /// counted once: a block that is overwritten before it leaves the log goes in place once. An opening reads all of it.
+    /// Default: 1 GiB.
+    #[must_use]
+    pub const fn log_len(mut self, bytes: u64) -> Self {
+        self.log_len = bytes;
+        self
+    }
+
     /// Uses an existing clock. By default it starts one.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -350,7 +381,8 @@ impl PoolBuilder {
     /// # Errors
     /// The message names the volume, and what to do.
     pub fn open(self) -> Result<Pool> {
-        let Self { volumes, pools, opening, migrate: (policy, terms), scrub_every, clock } = self;
+        let Self { volumes, pools, opening, migrate, scrub_every, log_len, clock } = self;
+        let (policy, terms) = migrate;
         let clock = clock.unwrap_or_else(Clock::real);
         let (mut below, mut away) = (Vec::new(), Vec::new());
         for (name, pool) in pools {
@@ -368,14 +400,41 @@ impl PoolBuilder {
         if devices.here().is_empty() {
             return Err(Error::AllAway(devices.away().iter().map(Away::to_string).collect()));
         }
-        let pools = below.iter().map(|(name, pool)| Member::new(&**name, pool.spread.clone()));
+        let pools = below.iter().map(|(name, pool)| Member::new(&**name, pool.logged.clone()));
         let spread = devices.open_pool(pools.collect(), opening)?;
+        // Before copies are made or dropped.
+        let options = log_options(log_len, &devices);
+        let logged = block_on(Logged::open(spread.clone(), options)).map_err(Error::Pool)?;
+        let recycling = Recycling::start(logged.clone(), clock.clone());
         let tending = [look(&spread, &devices, &clock), reserve(&spread, &devices, &clock)];
         let moving = Moving::start(spread.clone(), devices.clone(), clock.clone(), policy, terms);
         let scrubbing = Scrubbing::start(&spread, &devices, &clock, scrub_every);
         let io_weights = Mutex::default();
-        Ok(Pool { moving, scrubbing, tending, spread, below, devices, clock, io_weights })
+        Ok(Pool {
+            recycling,
+            moving,
+            scrubbing,
+            tending,
+            logged,
+            spread,
+            below,
+            devices,
+            clock,
+            io_weights,
+        })
     }
+}
+
+/// How the log is kept on these devices.
+fn log_options(limit: u64, devices: &Devices) -> logged::Options {
+    let usual = logged::Options::default();
+    let bytes_per_operation = devices.here().iter().find_map(|device| {
+        let bought = device.gate().bought();
+        Some((bought.paid_bytes_per_sec()? as f64 / bought.line_iops()?) as u64)
+    });
+    let bytes_per_operation = bytes_per_operation.or(usual.price.bytes_per_operation);
+    let price = Price { bytes_per_operation, ..usual.price };
+    logged::Options { limit, file_len: usual.file_len.min(limit / 4), price }
 }
 
 /// Whether a pool that did not open may be back later, as a volume that is away.

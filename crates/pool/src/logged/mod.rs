@@ -25,7 +25,8 @@ mod recycle;
 mod replay;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
@@ -37,6 +38,7 @@ use policy::intent::Kind;
 use policy::purpose::{Io, Origin, Step};
 use policy::recycle::Price;
 use policy::units::MIB;
+use volume::heartbeat::Heartbeat;
 use volume::{
     Clock, Error, ErrorKind, Intent, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
     Volume,
@@ -54,6 +56,9 @@ const CREATE: Io = Io::new(Origin::UserWrite, Step::Data);
 
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest time between two rounds of the background task.
+const ROUND: Duration = Duration::from_secs(10);
 
 /// How the log is kept.
 #[derive(Clone, Copy, Debug)]
@@ -144,29 +149,43 @@ impl Logged {
         figures.with(log.bytes(), log.with_index(|index| index.blocks()))
     }
 
-    /// Brings blocks in place while the log is more than half full. Runs until it is dropped.
-    pub async fn run(&self, clock: &Clock) {
+    /// Brings blocks in place while the log is more than half full. Runs until it is dropped, and tells `heartbeat` of its
+    /// rounds.
+    pub async fn run(&self, clock: &Clock, heartbeat: &Heartbeat) {
         loop {
-            poll_fn(|cx| {
-                *self.shared.due.lock() = Some(cx.waker().clone());
-                match self.shared.is_half_full() {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                }
-            })
-            .await;
+            if !self.wait_until_half_full(clock).await {
+                heartbeat.completed();
+                continue;
+            }
             let before = self.shared.log.bytes();
             let recycled = {
                 let _one = self.shared.recycling.lock().await;
                 self.shared.recycle_oldest().await
             };
-            if let Err(e) = &recycled {
-                tracing::warn!("blocks stay in the log of objects in place for now: {e}");
+            match &recycled {
+                Ok(()) => heartbeat.completed(),
+                Err(e) => {
+                    tracing::warn!("blocks stay in the log of objects in place for now: {e}");
+                    heartbeat.failed(e);
+                }
             }
             if recycled.is_err() || self.shared.log.bytes() >= before {
                 clock.sleep(PAUSE).await;
             }
         }
+    }
+
+    /// False if the log is not half full after some seconds.
+    async fn wait_until_half_full(&self, clock: &Clock) -> bool {
+        let mut sleep = pin!(clock.sleep(ROUND));
+        poll_fn(|cx| {
+            *self.shared.due.lock() = Some(cx.waker().clone());
+            match self.shared.is_half_full() {
+                true => Poll::Ready(true),
+                false => sleep.as_mut().poll(cx).map(|()| false),
+            }
+        })
+        .await
     }
 
     /// Brings everything in place.

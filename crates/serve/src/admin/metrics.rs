@@ -238,6 +238,18 @@ fn copies(page: &mut Page, copies: Option<&Copies>) {
     );
     of.counter("decoded_reads", "Ranges that reads computed from other fragments", |c| c.decoded);
     of.counter("recoded_objects", "Objects cut into fragments that had copies", |c| c.recoded);
+    of.gauge("write_log_bytes", "Bytes of the log of objects in place, each copy once", |c| {
+        c.write_log_bytes
+    });
+    of.gauge("write_log_blocks", "Blocks newer in the log than in their places", |c| {
+        c.write_log_blocks
+    });
+    of.counter("write_log_recycled_blocks", "Blocks brought in place from the log", |c| {
+        c.write_log_recycled
+    });
+    of.counter("write_log_waits", "Writes that waited because the log was full", |c| {
+        c.write_log_waits
+    });
 }
 
 fn scrub(page: &mut Page, scrub: Option<&Scrub>) {
