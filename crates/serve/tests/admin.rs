@@ -880,6 +880,18 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_recoded_objects Objects cut into fragments that had copies
             # TYPE plimsoll_recoded_objects counter
             plimsoll_recoded_objects_total 2
+            # HELP plimsoll_write_log_bytes Bytes of the log of objects in place, each copy once
+            # TYPE plimsoll_write_log_bytes gauge
+            plimsoll_write_log_bytes 8388608
+            # HELP plimsoll_write_log_blocks Blocks newer in the log than in their places
+            # TYPE plimsoll_write_log_blocks gauge
+            plimsoll_write_log_blocks 1500
+            # HELP plimsoll_write_log_recycled_blocks Blocks brought in place from the log
+            # TYPE plimsoll_write_log_recycled_blocks counter
+            plimsoll_write_log_recycled_blocks_total 120
+            # HELP plimsoll_write_log_waits Writes that waited because the log was full
+            # TYPE plimsoll_write_log_waits counter
+            plimsoll_write_log_waits_total 1
             # HELP plimsoll_scrub_objects Objects that a scrub read back
             # TYPE plimsoll_scrub_objects counter
             plimsoll_scrub_objects_total 6
