@@ -19,7 +19,7 @@ mod latest;
 mod record;
 mod scrambled;
 mod workload;
-mod zipfian;
+pub(crate) mod zipfian;
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -8,6 +8,7 @@ mod ingest;
 mod kv;
 mod mark;
 mod mixgraph;
+mod overwrite;
 mod path;
 mod place;
 mod provider;
@@ -45,6 +46,7 @@ enum Bench {
     Ingest(ingest::Args),
     Kv(Box<kv::Args>),
     Mixgraph(mixgraph::Args),
+    Overwrite(overwrite::Args),
     Provider(provider::Args),
     Path(path::Args),
     Series(series::Args),
@@ -60,6 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bench::Ingest(args) => ingest::run(args),
         Bench::Kv(args) => kv::run(args),
         Bench::Mixgraph(args) => mixgraph::run(args),
+        Bench::Overwrite(args) => overwrite::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),
         Bench::Series(args) => series::run(args),

@@ -434,7 +434,8 @@ fn log_options(limit: u64, devices: &Devices) -> logged::Options {
     });
     let bytes_per_operation = bytes_per_operation.or(usual.price.bytes_per_operation);
     let price = Price { bytes_per_operation, ..usual.price };
-    logged::Options { limit, file_len: usual.file_len.min(limit / 4), price }
+    let file_len = usual.file_len.min(limit / 8);
+    logged::Options { limit, file_len, memory: usual.memory.min(limit), price }
 }
 
 /// Whether a pool that did not open may be back later, as a volume that is away.

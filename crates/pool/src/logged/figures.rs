@@ -9,6 +9,10 @@ pub struct Figures {
     pub bytes: u64,
     /// Blocks of 4 KiB that are newer in it than in their places.
     pub blocks: u64,
+    /// Bytes appended to it and to the log of rows, each copy counted once.
+    pub appended_bytes: u64,
+    /// Syncs of both: of so many copies each as the pool keeps of logs.
+    pub syncs: u64,
     /// Changes of rows that were made in place.
     pub rows_recycled: u64,
     /// Blocks that were brought in place by them.
@@ -36,10 +40,17 @@ impl Counts {
     }
 
     /// All figures, with the log's state.
-    pub(super) fn with(&self, bytes: u64, blocks: u64) -> Figures {
+    pub(super) fn with(
+        &self,
+        bytes: u64,
+        blocks: u64,
+        (appended_bytes, syncs): (u64, u64),
+    ) -> Figures {
         Figures {
             bytes,
             blocks,
+            appended_bytes,
+            syncs,
             rows_recycled: self.rows.load(Ordering::Relaxed),
             blocks_recycled: self.blocks.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),

@@ -1,6 +1,6 @@
 //! Which blocks of which objects the log has newer than their places, and which files of it are needed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use super::record::Value;
@@ -12,6 +12,8 @@ pub(super) struct Entry {
     pub(super) value: Value,
     /// The file whose record says so.
     file: u64,
+    /// The batch of that record.
+    pub(super) batch: u64,
     /// Unique: a later value of the block has another.
     version: u64,
 }
@@ -21,6 +23,10 @@ pub(super) struct Entry {
 pub(super) struct Index {
     objects: HashMap<ObjectId, BTreeMap<u64, Entry>>,
     files: BTreeMap<u64, Use>,
+    /// Changes of rows that may have to be repeated, each with the file that says so.
+    changes: HashMap<u64, u64>,
+    /// Changes that ended before their records were written.
+    ended: HashSet<u64>,
     version: u64,
 }
 
@@ -41,10 +47,15 @@ impl Index {
         self.files.entry(file).or_default();
     }
 
-    /// The newest value of a block: a record of `file` says so.
-    pub(super) fn put(&mut self, object: ObjectId, block: u64, value: Value, file: u64) {
+    /// The newest value of a block: a record of a batch in `file` says so.
+    pub(super) fn put(
+        &mut self,
+        (object, block): (ObjectId, u64),
+        value: Value,
+        (file, batch): (u64, u64),
+    ) {
         self.version += 1;
-        let entry = Entry { value, file, version: self.version };
+        let entry = Entry { value, file, batch, version: self.version };
         let old = self.objects.entry(object).or_default().insert(block, entry);
         self.release(old);
         let used = self.files.entry(file).or_default();
@@ -97,6 +108,24 @@ impl Index {
         }
     }
 
+    /// A record of `file` says how a row changes: the file is needed until the change ends.
+    pub(super) fn begin_change(&mut self, change: u64, file: u64) {
+        if !self.ended.remove(&change) {
+            self.changes.insert(change, file);
+            self.pin(&BTreeSet::from([file]));
+        }
+    }
+
+    /// A change is in place, or was given up before it was decided. Its record may still be on its way.
+    pub(super) fn end_change(&mut self, change: u64) {
+        match self.changes.remove(&change) {
+            Some(file) => self.unpin(&BTreeSet::from([file])),
+            None => {
+                self.ended.insert(change);
+            }
+        }
+    }
+
     /// The file of an entry's bytes, and that of its record.
     pub(super) fn files_of(entry: &Entry) -> impl Iterator<Item = u64> + use<> {
         let stored = match entry.value {
@@ -104,6 +133,11 @@ impl Index {
             Value::Zeros => None,
         };
         [Some(entry.file), stored].into_iter().flatten()
+    }
+
+    /// The oldest file.
+    pub(super) fn oldest_file(&self) -> Option<u64> {
+        self.files.first_key_value().map(|(&file, _)| file)
     }
 
     /// The blocks whose newest values are in the oldest file, each once.
@@ -116,11 +150,11 @@ impl Index {
         used.written.iter().filter(is_live).copied().collect()
     }
 
-    /// The oldest file, if nothing needs it and it is not `current`. Files go in their order: a newer one may say that a
+    /// The oldest file, if nothing needs it and it is not being written. Files go in their order: a newer one may say that a
     /// record of an older one does not count.
-    pub(super) fn unneeded(&self, current: u64) -> Option<u64> {
+    pub(super) fn unneeded(&self, current: Option<u64>) -> Option<u64> {
         let (&file, used) = self.files.first_key_value()?;
-        (file != current && used.live == 0 && used.pins == 0).then_some(file)
+        (Some(file) != current && used.live == 0 && used.pins == 0).then_some(file)
     }
 
     /// A file was removed.
@@ -154,47 +188,63 @@ mod tests {
     #[test]
     fn a_file_is_needed_as_long_as_it_has_the_newest_value_of_a_block() {
         let mut index = Index::default();
-        index.put(A, 0, stored(1, 0), 1);
-        index.put(A, 1, stored(1, 4096), 1);
-        index.put(A, 0, stored(2, 0), 2);
-        index.put(B, 0, Value::Zeros, 2);
+        index.put((A, 0), stored(1, 0), (1, 0));
+        index.put((A, 1), stored(1, 4096), (1, 0));
+        index.put((A, 0), stored(2, 0), (2, 0));
+        index.put((B, 0), Value::Zeros, (2, 0));
         assert_eq!(index.oldest(), BTreeSet::from([(A, 1)]));
-        assert_eq!(index.unneeded(3), None);
+        assert_eq!(index.unneeded(Some(3)), None);
         let (_, entry) = index.get(A, 1..2)[0];
         index.in_place(A, 1, entry);
-        assert_eq!(index.unneeded(3), Some(1));
-        assert_eq!(index.unneeded(1), None, "it is being written");
+        assert_eq!(index.unneeded(Some(3)), Some(1));
+        assert_eq!(index.unneeded(Some(1)), None, "it is being written");
         index.remove_file(1);
         assert_eq!(index.oldest(), BTreeSet::from([(A, 0), (B, 0)]));
         index.forget(B);
         index.forget(A);
-        assert_eq!((index.unneeded(3), index.blocks()), (Some(2), 0));
+        assert_eq!((index.unneeded(Some(3)), index.blocks()), (Some(2), 0));
     }
 
     #[test]
     fn a_value_that_was_written_over_meanwhile_is_not_in_place() {
         let mut index = Index::default();
-        index.put(A, 7, stored(1, 0), 1);
+        index.put((A, 7), stored(1, 0), (1, 0));
         let (_, old) = index.get(A, 0..9)[0];
-        index.put(A, 7, stored(1, 0), 1);
+        index.put((A, 7), stored(1, 0), (1, 0));
         index.in_place(A, 7, old);
         assert_eq!(index.get(A, 0..9).len(), 1);
         assert_eq!(index.blocks(), 1);
     }
 
     #[test]
+    fn a_file_is_needed_until_the_changes_that_it_says_have_ended() {
+        let mut index = Index::default();
+        index.begin_change(1, 5);
+        index.end_change(2);
+        index.begin_change(2, 5);
+        index.begin_change(3, 6);
+        assert_eq!(index.unneeded(Some(6)), None);
+        index.end_change(1);
+        assert_eq!(index.unneeded(Some(6)), Some(5));
+        index.remove_file(5);
+        assert_eq!(index.unneeded(Some(7)), None);
+        index.end_change(3);
+        assert_eq!(index.unneeded(Some(7)), Some(6));
+    }
+
+    #[test]
     fn a_newer_file_stays_while_an_older_one_is_needed() {
         let mut index = Index::default();
-        index.put(A, 0, stored(1, 0), 1);
-        index.put(A, 1, stored(2, 0), 2);
+        index.put((A, 0), stored(1, 0), (1, 0));
+        index.put((A, 1), stored(2, 0), (2, 0));
         let (_, entry) = index.get(A, 1..2)[0];
         index.in_place(A, 1, entry);
-        assert_eq!(index.unneeded(3), None);
+        assert_eq!(index.unneeded(Some(3)), None);
         index.pin(&BTreeSet::from([1]));
         let (_, entry) = index.get(A, 0..1)[0];
         index.in_place(A, 0, entry);
-        assert_eq!(index.unneeded(3), None, "a crash would repeat a change from it");
+        assert_eq!(index.unneeded(Some(3)), None, "a crash would repeat a change from it");
         index.unpin(&BTreeSet::from([1]));
-        assert_eq!(index.unneeded(3), Some(1));
+        assert_eq!(index.unneeded(Some(3)), Some(1));
     }
 }

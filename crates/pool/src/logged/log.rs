@@ -2,8 +2,10 @@
 //!
 //! Its files are logs of the pool, so each has as many copies as losses are survived, and one. They go in their order, the
 //! oldest first: a record counts until a newer one of the same block or row.
+//!
+//! A pool has two: one of blocks, and one of rows that change in place, whose records are needed for a moment only.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -16,15 +18,19 @@ use policy::recycle::BLOCK;
 use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 use super::index::{Entry, Index};
+use super::kept::Kept;
 use super::record::{Batch, Order, Place, Record, Value};
+use super::turn::Turns;
 use crate::leaf::ObjectId;
 use crate::spread::{Handle, Spread};
 
-/// What the names of the log's files begin with.
+/// What the names of the files of both logs begin with.
 pub(super) const PREFIX: &str = "pool.log/";
 
 /// A user waits for it.
 const IO: Io = Io::new(Origin::UserWrite, Step::Log);
+/// Bytes of a file that are read into memory at once.
+const LOADED: u64 = 1 << 20;
 /// From this many bytes of blocks on, a batch takes no further record.
 const BATCH: usize = 4 << 20;
 
@@ -37,6 +43,8 @@ pub(super) struct File {
 /// See the [module](self).
 pub(super) struct Log {
     spread: Spread,
+    /// What the names of its files begin with, behind [`PREFIX`].
+    name: &'static str,
     file_len: u64,
     index: Mutex<Index>,
     /// Locked after the index.
@@ -46,19 +54,21 @@ pub(super) struct Log {
     /// The file that is written, or the next one.
     current: AtomicU64,
     written: Mutex<Written>,
-    syncing: AsyncMutex<()>,
+    syncing: Turns,
     synced: AtomicU64,
+    /// Bytes appended so far, and syncs.
+    appended: AtomicU64,
+    syncs: AtomicU64,
     /// The bytes of all files.
     bytes: AtomicU64,
     /// A caller gave up while its record was waiting.
     abandoned: AtomicBool,
-    /// Changes of rows that need not be repeated any more, with the files that they needed.
-    finished: Mutex<Vec<(u64, BTreeSet<u64>)>>,
+    kept: Kept,
 }
 
-/// What became of a batch: the number of its file.
+/// What became of a batch: the number of its file, and its own.
 #[derive(Default)]
-struct Outcome(OnceLock<std::result::Result<u64, (ErrorKind, String)>>);
+struct Outcome(OnceLock<std::result::Result<(u64, u64), (ErrorKind, String)>>);
 
 #[derive(Default)]
 struct Appending {
@@ -83,7 +93,7 @@ struct Written {
 }
 
 impl Outcome {
-    fn get(&self) -> Option<Result<u64>> {
+    fn get(&self) -> Option<Result<(u64, u64)>> {
         let outcome = self.0.get()?;
         Some(outcome.clone().map_err(|(kind, what)| Error::new(kind, what)))
     }
@@ -105,9 +115,16 @@ impl Drop for Waiting<'_> {
 
 impl Log {
     /// A log without files; those that it begins have higher numbers than `last`.
-    pub(super) fn new(spread: Spread, file_len: u64, last: u64) -> Self {
+    pub(super) fn new(
+        spread: Spread,
+        name: &'static str,
+        file_len: u64,
+        memory: u64,
+        last: u64,
+    ) -> Self {
         Self {
             spread,
+            name,
             file_len,
             index: Mutex::default(),
             files: Mutex::default(),
@@ -115,17 +132,19 @@ impl Log {
             appending: AsyncMutex::default(),
             current: AtomicU64::new(last),
             written: Mutex::default(),
-            syncing: AsyncMutex::default(),
+            syncing: Turns::default(),
             synced: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             abandoned: AtomicBool::new(false),
-            finished: Mutex::default(),
+            kept: Kept::new(memory),
         }
     }
 
     /// The name of a file.
-    pub(super) fn name(number: u64) -> Result<Name> {
-        Name::new(&format!("{PREFIX}{number:016x}"))
+    fn file_name(&self, number: u64) -> Result<Name> {
+        Name::new(&format!("{PREFIX}{}/{number:016x}", self.name))
     }
 
     /// Takes over a file that an earlier process wrote.
@@ -150,6 +169,11 @@ impl Log {
     /// The bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes appended so far, and syncs of a file.
+    pub(super) fn appended(&self) -> (u64, u64) {
+        (self.appended.load(Ordering::Relaxed), self.syncs.load(Ordering::Relaxed))
     }
 
     /// The newest values of a range of blocks, with the files that hold them.
@@ -179,22 +203,59 @@ impl Log {
         &self,
         records: impl IntoIterator<Item = (Record, Vec<IoBuf>)>,
     ) -> Result<u64> {
-        let outcome = {
-            let mut pending = self.pending.lock();
-            if pending.back().is_none_or(|(batch, _)| batch.len() >= BATCH) {
-                pending.push_back(<(Batch, Arc<Outcome>)>::default());
-            }
-            let Some((batch, outcome)) = pending.back_mut() else { unreachable!("one is there") };
-            records.into_iter().for_each(|(record, blocks)| batch.push(record, blocks));
-            Arc::clone(outcome)
+        let waiting = self.enqueue(records);
+        Ok(self.write_until(&waiting.outcome).await?.0)
+    }
+
+    /// [`Log::append`] and [`Log::sync`]. Records that come while an earlier sync is under way wait for its end, and are
+    /// written and synced together.
+    ///
+    /// # Errors
+    /// Those of the pool: the records may be there after a crash, or not.
+    pub(super) async fn append_durably(
+        &self,
+        records: impl IntoIterator<Item = (Record, Vec<IoBuf>)>,
+    ) -> Result<u64> {
+        let waiting = self.enqueue(records);
+        let is_durable = || match waiting.outcome.get()? {
+            Ok((file, batch)) => self.is_durable(batch).then_some(Ok(file)),
+            Err(e) => Some(Err(e)),
         };
-        let waiting = Waiting { log: self, outcome };
         loop {
-            if let Some(outcome) = waiting.outcome.get() {
+            match self.syncing.wait(is_durable).await {
+                Ok(outcome) => return outcome,
+                Err(turn) => {
+                    turn.let_others_come().await;
+                    self.write_until(&waiting.outcome).await?;
+                    self.sync_files().await?;
+                }
+            }
+        }
+    }
+
+    /// Whether a batch, and all before it, are durable.
+    fn is_durable(&self, batch: u64) -> bool {
+        self.synced.load(Ordering::Acquire) >= batch
+    }
+
+    fn enqueue(&self, records: impl IntoIterator<Item = (Record, Vec<IoBuf>)>) -> Waiting<'_> {
+        let mut pending = self.pending.lock();
+        if pending.back().is_none_or(|(batch, _)| batch.len() >= BATCH) {
+            pending.push_back(<(Batch, Arc<Outcome>)>::default());
+        }
+        let Some((batch, outcome)) = pending.back_mut() else { unreachable!("one is there") };
+        records.into_iter().for_each(|(record, blocks)| batch.push(record, blocks));
+        Waiting { log: self, outcome: Arc::clone(outcome) }
+    }
+
+    /// Writes batches until this one is written.
+    async fn write_until(&self, outcome: &Outcome) -> Result<(u64, u64)> {
+        loop {
+            if let Some(outcome) = outcome.get() {
                 return outcome;
             }
             let mut appending = self.appending.lock().await;
-            if waiting.outcome.0.get().is_none() {
+            if outcome.0.get().is_none() {
                 self.write_next(&mut appending).await;
             }
         }
@@ -224,9 +285,9 @@ impl Log {
         let _ = outcome.0.set(written.map_err(|e| (e.kind(), e.to_string())));
     }
 
-    async fn write_batch(&self, appending: &mut Appending) -> Result<u64> {
+    async fn write_batch(&self, appending: &mut Appending) -> Result<(u64, u64)> {
         let Appending { file, unwritten } = appending;
-        let Some((batch, _)) = unwritten else { return Ok(0) };
+        let Some((batch, _)) = unwritten else { return Ok((0, 0)) };
         if file.as_ref().is_some_and(|current| current.len >= self.file_len) {
             *file = None;
         }
@@ -240,11 +301,14 @@ impl Log {
             let order = self.next_order();
             let (bytes, blocks_at) = batch.encode(number, order);
             let len = bytes.len() as u64;
-            match current.file.object.write_at(current.len, bytes, IO).await {
+            match current.file.object.write_at(current.len, bytes.clone(), IO).await {
                 Ok(()) => {
-                    self.take_note(batch, number, current.len + blocks_at);
+                    self.kept.put(number, current.len, bytes);
+                    let of = (number, order.sequence);
+                    self.take_note(batch, of, current.len + blocks_at);
                     current.len += len;
                     self.bytes.fetch_add(len, Ordering::Relaxed);
+                    self.appended.fetch_add(len, Ordering::Relaxed);
                     if let Some((_, of)) = self.files.lock().get_mut(&number) {
                         *of = current.len;
                     }
@@ -252,7 +316,7 @@ impl Log {
                     written.last = order.sequence;
                     let entry = (Arc::clone(&current.file), order.sequence);
                     written.unsynced.insert(number, entry);
-                    return Ok(number);
+                    return Ok((number, order.sequence));
                 }
                 // What it has of the batch is unknown: nothing may follow in this file.
                 Err(e) => {
@@ -268,7 +332,7 @@ impl Log {
 
     async fn begin_file(&self) -> Result<Current> {
         let number = self.current.fetch_add(1, Ordering::AcqRel) + 1;
-        let name = Self::name(number)?;
+        let name = self.file_name(number)?;
         self.spread.create(&name, &Intent::LOG).await?;
         let object = self.spread.open_handle(&name).await?;
         let file = Arc::new(File { number, object });
@@ -285,10 +349,10 @@ impl Log {
         Order { sequence: written.begun, previous: written.last, durable }
     }
 
-    /// Takes note of the records of a batch whose blocks begin at `at` of a file.
-    fn take_note(&self, batch: &Batch, file: u64, at: u64) {
+    /// Takes note of the records of a batch of a file, whose blocks begin at `at`.
+    fn take_note(&self, batch: &Batch, of: (u64, u64), at: u64) {
         let mut index = self.index.lock();
-        note(&mut index, &batch.records, file, at, &|_, _| true);
+        note(&mut index, &batch.records, of, at, &|_, _| true);
     }
 
     /// Makes all records durable that were appended before this call.
@@ -297,19 +361,27 @@ impl Log {
     /// Those of the pool.
     pub(super) async fn sync(&self) -> Result<()> {
         let wanted = self.written.lock().last;
-        if self.synced.load(Ordering::Acquire) >= wanted {
-            return Ok(());
+        self.sync_batch(wanted).await
+    }
+
+    /// The same up to a batch.
+    pub(super) async fn sync_batch(&self, wanted: u64) -> Result<()> {
+        let is_durable = || self.is_durable(wanted).then_some(());
+        while let Err(_turn) = self.syncing.wait(is_durable).await {
+            self.sync_files().await?;
         }
-        let _one_at_a_time = self.syncing.lock().await;
-        if self.synced.load(Ordering::Acquire) >= wanted {
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    /// Syncs all that was written before. One caller at a time.
+    async fn sync_files(&self) -> Result<()> {
         let (upto, files) = {
             let written = self.written.lock();
             (written.last, written.unsynced.values().cloned().collect::<Vec<_>>())
         };
         for (file, last) in files {
             file.object.sync(IO).await?;
+            self.syncs.fetch_add(1, Ordering::Relaxed);
             let mut written = self.written.lock();
             if written.unsynced.get(&file.number).is_some_and(|(_, newest)| *newest == last) {
                 written.unsynced.remove(&file.number);
@@ -317,6 +389,11 @@ impl Log {
         }
         self.synced.fetch_max(upto, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Whether it has this file.
+    pub(super) fn has(&self, file: u64) -> bool {
+        self.files.lock().contains_key(&file)
     }
 
     /// Reads blocks that follow each other in a file.
@@ -329,15 +406,38 @@ impl Log {
         at: u64,
         checksums: &[u32],
         io: Io,
-    ) -> Result<IoBufMut> {
+    ) -> Result<IoBuf> {
         let len = checksums.len() * BLOCK as usize;
+        if let Some(kept) = self.kept.get(file.number, at..at + len as u64)
+            && are(&kept, checksums)
+        {
+            return Ok(kept);
+        }
         let read = file.object.read_at(at, IoBufMut::unread(len), io).await?;
         if are(&read, checksums) {
-            return Ok(read);
+            return Ok(read.freeze());
         }
         let wanted = checksums.to_vec();
         let check = Arc::new(move |bytes: &[u8]| are(bytes, &wanted));
-        file.object.read_again(at, IoBufMut::zeroed(len), io, check).await
+        let read = file.object.read_again(at, IoBufMut::zeroed(len), io, check).await;
+        Ok(read?.freeze())
+    }
+
+    /// Reads a file into memory, as far as it fits: one read of many blocks instead of one for each.
+    pub(super) async fn load(&self, number: u64, io: Io) {
+        let found = self.files.lock().get(&number).cloned();
+        let Some((file, len)) = found else { return };
+        for at in (0..len).step_by(LOADED as usize) {
+            let count = LOADED.min(len - at);
+            if self.kept.get(number, at..at + BLOCK.min(count)).is_some() {
+                continue;
+            }
+            // What cannot be read now is read block by block, and that error counts.
+            let into = IoBufMut::unread(count as usize);
+            if let Ok(read) = file.object.read_at(at, into, io).await {
+                self.kept.put(number, at, read.freeze());
+            }
+        }
     }
 
     /// Reads a block by its place.
@@ -347,44 +447,38 @@ impl Log {
     pub(super) async fn read_block(&self, place: Place, io: Io) -> Result<IoBuf> {
         let file = self.files.lock().get(&place.file).map(|(file, _)| Arc::clone(file));
         let file = file.ok_or_else(|| {
-            let what = format!("{PREFIX}{:016x}: it is missing, and a change needs it", place.file);
+            let what = format!(
+                "{PREFIX}{}/{:016x}: it is missing, and a change needs it",
+                self.name, place.file
+            );
             Error::new(ErrorKind::Corrupt, what)
         })?;
-        Ok(self.read(&file, place.at, &[place.checksum], io).await?.freeze())
+        self.read(&file, place.at, &[place.checksum], io).await
     }
 
-    /// A change of a row need not be repeated after a crash any more.
-    pub(super) fn finished(&self, change: u64, files: BTreeSet<u64>) {
-        self.finished.lock().push((change, files));
+    /// Goes on in another file, so that this one can be removed.
+    pub(super) async fn end_file(&self) {
+        self.appending.lock().await.file = None;
     }
 
-    /// Removes the files that nothing needs.
+    /// Removes the files that nothing needs, the oldest first, and tells of each.
     ///
     /// # Errors
     /// Those of the pool.
-    pub(super) async fn trim(&self) -> Result<()> {
-        let finished: Vec<_> = self.finished.lock().drain(..).collect();
-        if !finished.is_empty() {
-            let records = finished.iter().map(|&(change, _)| (Record::Done { change }, Vec::new()));
-            let done = match self.append(records).await {
-                Ok(_) => self.sync().await,
-                Err(e) => Err(e),
-            };
-            if let Err(e) = done {
-                self.finished.lock().extend(finished);
-                return Err(e);
-            }
-            let mut index = self.index.lock();
-            finished.iter().for_each(|(_, files)| index.unpin(files));
-        }
+    pub(super) async fn trim(&self, mut removed: impl FnMut(u64)) -> Result<()> {
         loop {
-            let current = self.current.load(Ordering::Acquire);
-            let unneeded = self.index.lock().unneeded(current);
+            let unneeded = {
+                let appending = self.appending.lock().await;
+                let current = appending.file.as_ref().map(|current| current.file.number);
+                self.index.lock().unneeded(current)
+            };
             let Some(number) = unneeded else { return Ok(()) };
             // What it says may be written over by records that are not durable.
             self.sync().await?;
-            self.spread.remove_soon(&Self::name(number)?).await?;
+            self.spread.remove_soon(&self.file_name(number)?).await?;
             self.index.lock().remove_file(number);
+            self.kept.forget(number);
+            removed(number);
             self.written.lock().unsynced.remove(&number);
             if let Some((_, len)) = self.files.lock().remove(&number) {
                 self.bytes.fetch_sub(len, Ordering::Relaxed);
@@ -393,11 +487,11 @@ impl Log {
     }
 }
 
-/// Takes note of records whose blocks begin at `at` of a file, as far as `counts` says.
+/// Takes note of the records of a batch of a file, whose blocks begin at `at`, as far as `counts` says.
 pub(super) fn note(
     index: &mut Index,
     records: &[Record],
-    file: u64,
+    (file, batch): (u64, u64),
     mut at: u64,
     counts: &dyn Fn(ObjectId, u64) -> bool,
 ) {
@@ -407,18 +501,18 @@ pub(super) fn note(
                 for ((block, &checksum), nth) in (*block..).zip(checksums).zip(0..) {
                     let place = Place { file, at: at + nth * BLOCK, checksum };
                     if counts(*object, block) {
-                        index.put(*object, block, Value::Stored(place), file);
+                        index.put((*object, block), Value::Stored(place), (file, batch));
                     }
                 }
             }
             Record::Zeros { object, block, count } => {
                 for block in (*block..).take(*count as usize) {
                     if counts(*object, block) {
-                        index.put(*object, block, Value::Zeros, file);
+                        index.put((*object, block), Value::Zeros, (file, batch));
                     }
                 }
             }
-            Record::Row { .. } | Record::Done { .. } => {}
+            Record::Row { change, .. } => index.begin_change(*change, file),
         }
         at += record.blocks() * BLOCK;
     }

@@ -1,10 +1,10 @@
 //! Objects that are written in place on a pool of fragments: writes go to a log, and later in place.
 //!
 //! ```text
-//!   write ─▶ log (k + 1 copies, a sync for many writes) ─▶ acknowledged
+//!   write ─▶ log of blocks (k + 1 copies, a sync for many writes) ─▶ acknowledged
 //!                 │ later, the oldest first, a row at a time:
-//!                 │   read what the new parity takes ─▶ new parity to the log ─▶ data and parity in place
-//!   read  ─▶ what the log has newer, else in place
+//!                 │   read what the new parity takes ─▶ new parity to the log of rows ─▶ data and parity in place
+//!   read  ─▶ what the log of blocks has newer, else in place
 //! ```
 //! A write in place of one block of a row changes a block of each parity fragment, and takes the old bytes to compute them: 2 +
 //! 2 k operations on the data and its k parity fragments. The log takes k + 1 appends, which many writes share, and each block goes
@@ -18,11 +18,13 @@
 
 mod figures;
 mod index;
+mod kept;
 mod log;
 mod object;
 mod record;
 mod recycle;
 mod replay;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
@@ -48,8 +50,13 @@ use self::figures::Counts;
 pub use self::figures::Figures;
 use self::log::{Log, PREFIX};
 use self::object::Base;
+use self::recycle::Spending;
 use crate::leaf::ObjectId;
 use crate::spread::{Handle, Spread};
+
+/// The names of the logs.
+const BLOCKS: &str = "blocks";
+const ROWS: &str = "rows";
 
 /// Makes new objects durable.
 const CREATE: Io = Io::new(Origin::UserWrite, Step::Data);
@@ -63,31 +70,23 @@ const ROUND: Duration = Duration::from_secs(10);
 /// How the log is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of the log, each copy counted once, from which on writes wait until some of it is in place. From half of it on,
-    /// [`Logged::run`] brings blocks in place.
+    /// Bytes of the log, each copy counted once, from which on writes wait until some of it is in place. Shortly before,
+    /// [`Logged::run`] begins to bring blocks in place.
     pub limit: u64,
     /// Bytes of a file of the log: it is removed when all of them are in place.
     pub file_len: u64,
+    /// Bytes of the log that are kept in memory, the newest: blocks that are there are not read back.
+    pub memory: u64,
     /// What the volumes charge.
     pub price: Price,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let price = Price {
-            bytes_per_operation: Some(43_690),
-            io_max: MIB / 4,
-            operation_share: Price::OPERATION_SHARE,
-        };
-        Self { limit: 1024 * MIB, file_len: 32 * MIB, price }
+        let price = Price::new(Some(43_690), MIB / 4);
+        Self { limit: 1024 * MIB, file_len: 32 * MIB, memory: 128 * MIB, price }
     }
 }
-
-/// Changes of rows by their numbers, each with the files that a repetition needs.
-type Changes = Vec<(u64, BTreeSet<u64>)>;
-
-/// The changes of each row.
-type Decided = BTreeMap<(ObjectId, u64), Changes>;
 
 /// A pool, and its log. See the [module](self). Clones are handles to the same one.
 #[derive(Clone)]
@@ -100,13 +99,19 @@ pub struct Logged {
 struct Shared {
     spread: Spread,
     options: Options,
-    log: Log,
+    /// The log of blocks.
+    blocks: Log,
+    /// The log of rows that change in place.
+    rows: Log,
     open: Mutex<HashMap<ObjectId, Weak<Base>>>,
-    /// Changes of rows that were decided and are not known to be in place, with the files they need.
-    decided: Mutex<Decided>,
+    /// Changes of each row that were decided and are not known to be in place.
+    decided: Mutex<BTreeMap<(ObjectId, u64), Vec<u64>>>,
+    /// The files of blocks that each file of rows needs.
+    needed: Mutex<BTreeMap<u64, Vec<BTreeSet<u64>>>>,
     /// The number of the last change of a row.
     changes: AtomicU64,
     recycling: AsyncMutex<()>,
+    spending: Mutex<Spending>,
     due: Mutex<Option<Waker>>,
     figures: Counts,
 }
@@ -117,21 +122,29 @@ impl Logged {
     /// # Errors
     /// Those of the pool: too many volumes are away to read the log, or to repeat a change of a row.
     pub async fn open(spread: Spread, options: Options) -> Result<Self> {
-        let files = replay::files(&spread).await?;
-        let next = files.last().map_or(0, |(number, _)| *number);
+        let blocks = replay::files(&spread, BLOCKS).await?;
+        let rows = replay::files(&spread, ROWS).await?;
+        let log = |name, memory, files: &replay::Files| {
+            let last = files.last().map_or(0, |(number, _)| *number);
+            Log::new(spread.clone(), name, options.file_len, memory, last)
+        };
         let shared = Shared {
-            log: Log::new(spread.clone(), options.file_len, next),
+            blocks: log(BLOCKS, options.memory, &blocks),
+            rows: log(ROWS, 0, &rows),
             spread: spread.clone(),
             options,
             open: Mutex::default(),
             decided: Mutex::default(),
+            needed: Mutex::default(),
             changes: AtomicU64::new(0),
             recycling: AsyncMutex::default(),
+            spending: Mutex::new(Spending::new(options.price)),
             due: Mutex::default(),
             figures: Counts::default(),
         };
-        let replay = shared.read_files(&files).await?;
-        shared.repeat(replay).await?;
+        shared.read(&shared.blocks, &blocks).await?;
+        let changes = shared.read(&shared.rows, &rows).await?;
+        shared.repeat(changes).await?;
         spread.rows_are_whole();
         Ok(Self { shared: Arc::new(shared), spread })
     }
@@ -145,19 +158,20 @@ impl Logged {
     /// What it did so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let Shared { log, figures, .. } = &*self.shared;
-        figures.with(log.bytes(), log.with_index(|index| index.blocks()))
+        let Shared { blocks, figures, .. } = &*self.shared;
+        let newer = blocks.with_index(|index| index.blocks());
+        figures.with(blocks.bytes(), newer, self.shared.appended())
     }
 
-    /// Brings blocks in place while the log is more than half full. Runs until it is dropped, and tells `heartbeat` of its
+    /// Brings blocks in place while the log is nearly full. Runs until it is dropped, and tells `heartbeat` of its
     /// rounds.
     pub async fn run(&self, clock: &Clock, heartbeat: &Heartbeat) {
         loop {
-            if !self.wait_until_half_full(clock).await {
+            if !self.wait_until_nearly_full(clock).await {
                 heartbeat.completed();
                 continue;
             }
-            let before = self.shared.log.bytes();
+            let before = self.shared.blocks.bytes();
             let recycled = {
                 let _one = self.shared.recycling.lock().await;
                 self.shared.recycle_oldest().await
@@ -169,18 +183,18 @@ impl Logged {
                     heartbeat.failed(e);
                 }
             }
-            if recycled.is_err() || self.shared.log.bytes() >= before {
+            if recycled.is_err() || self.shared.blocks.bytes() >= before {
                 clock.sleep(PAUSE).await;
             }
         }
     }
 
-    /// False if the log is not half full after some seconds.
-    async fn wait_until_half_full(&self, clock: &Clock) -> bool {
+    /// False if the log is not nearly full after some seconds.
+    async fn wait_until_nearly_full(&self, clock: &Clock) -> bool {
         let mut sleep = pin!(clock.sleep(ROUND));
         poll_fn(|cx| {
             *self.shared.due.lock() = Some(cx.waker().clone());
-            match self.shared.is_half_full() {
+            match self.shared.is_nearly_full() {
                 true => Poll::Ready(true),
                 false => sleep.as_mut().poll(cx).map(|()| false),
             }
@@ -195,7 +209,7 @@ impl Logged {
     pub async fn drain(&self) -> Result<()> {
         let shared = &self.shared;
         let _one = shared.recycling.lock().await;
-        for object in shared.log.with_index(|index| index.objects()) {
+        for object in shared.blocks.with_index(|index| index.objects()) {
             let Ok(base) = shared.base(object) else { continue };
             let rows = base.handle.len().div_ceil(base.width() * policy::recycle::BLOCK);
             shared.bring_in_place(&base, 0..rows).await?;
@@ -234,20 +248,20 @@ impl Shared {
     /// # Errors
     /// Nothing can be brought in place, and the log has outgrown its limit by as much again.
     async fn make_room(&self) -> Result<()> {
-        if self.is_half_full()
+        if self.is_nearly_full()
             && let Some(waker) = self.due.lock().take()
         {
             waker.wake();
         }
-        while self.log.bytes() >= self.options.limit {
+        while self.blocks.bytes() >= self.options.limit {
             let _one = self.recycling.lock().await;
-            let before = self.log.bytes();
+            let before = self.blocks.bytes();
             if before < self.options.limit {
                 return Ok(());
             }
             self.figures.waited();
             let recycled = self.recycle_oldest().await;
-            if self.log.bytes() < before {
+            if self.blocks.bytes() < before {
                 continue;
             }
             return match recycled {
@@ -258,8 +272,8 @@ impl Shared {
         Ok(())
     }
 
-    fn is_half_full(&self) -> bool {
-        self.log.bytes() >= self.options.limit / 2
+    fn is_nearly_full(&self) -> bool {
+        self.blocks.bytes() >= self.options.limit / 8 * 7
     }
 
     fn object(self: &Arc<Self>, handle: Handle, spread: &Spread) -> Result<Arc<dyn Object>> {

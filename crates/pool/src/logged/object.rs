@@ -7,21 +7,21 @@ use futures_util::lock::Mutex as AsyncMutex;
 use policy::placement::Code;
 use policy::purpose::Io;
 use policy::recycle::BLOCK;
-use volume::ranges::Ranges;
 use volume::{
     Check, Error, ErrorKind, Extent, IoBuf, IoBufMut, Object, Pending, Result, Zeros, extent,
 };
 
 use super::Shared;
 use super::record::{Record, Value};
-use crate::spread::{Handle, Spread};
+use crate::spread::{Handle, Spread, WriteLock};
 
 /// An object, whatever number of handles it has.
 pub(super) struct Base {
     pub(super) handle: Handle,
     pub(super) code: Code,
-    /// Changes under way, by bytes.
-    changes: Ranges,
+    /// Shared by changes of whole blocks, whose order the log decides. One of a part of a block excludes them, since it reads
+    /// the rest of the block first.
+    changes: WriteLock,
     /// Locked while the length changes.
     resizing: AsyncMutex<()>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Logged {
 
 impl Base {
     pub(super) fn new(handle: Handle, code: Code) -> Self {
-        Self { handle, code, changes: Ranges::default(), resizing: AsyncMutex::default() }
+        Self { handle, code, changes: WriteLock::default(), resizing: AsyncMutex::default() }
     }
 
     /// Blocks of a row.
@@ -65,14 +65,14 @@ impl Logged {
 
     /// Reads a range, as far as the object has it.
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        self.shared.log.write_abandoned().await;
+        self.shared.blocks.write_abandoned().await;
         let range = extent::within(offset, into.len() as u64, self.base.handle.len());
         into.resize((range.end - range.start) as usize);
         if range.is_empty() {
             return Ok(into);
         }
         let blocks = outward(&range);
-        let newer = self.shared.log.look_up(self.id(), blocks.clone());
+        let newer = self.shared.blocks.look_up(self.id(), blocks.clone());
         let mut read = match newer.len() as u64 == blocks.end - blocks.start {
             true => into,
             false => self.base.handle.read_at(offset, into, io).await?,
@@ -110,7 +110,7 @@ impl Logged {
                 checksums.push(other.checksum);
                 newer.next();
             }
-            let bytes = self.shared.log.read(&file, place.at, &checksums, io).await?;
+            let bytes = self.shared.blocks.read(&file, place.at, &checksums, io).await?;
             put(range, first, &bytes, read);
         }
         Ok(())
@@ -125,24 +125,34 @@ impl Logged {
             return Ok(());
         }
         let range = offset..end;
-        self.shared.log.write_abandoned().await;
+        self.shared.blocks.write_abandoned().await;
         self.shared.make_room().await?;
         if end > self.base.handle.len() {
             self.lengthen(end).await?;
         }
         let blocks = outward(&range);
-        let _in_order = self.base.changes.claim(bytes_of(&blocks)).await;
-        let data = match bytes_of(&blocks) == range {
-            true => data,
-            false => self.complete(&range, &blocks, &data, io).await?,
-        };
-        let checksums = data.chunks_exact(BLOCK as usize).map(crc32c::crc32c).collect();
-        let record = Record::Blocks { object: self.id(), block: blocks.start, checksums };
-        self.shared.log.append([(record, vec![data])]).await?;
-        if durable { self.shared.log.sync().await } else { Ok(()) }
+        if bytes_of(&blocks) == range {
+            let _shared = self.base.changes.shared(range.start).await;
+            let record = self.record(&blocks, &data);
+            match durable {
+                true => self.shared.blocks.append_durably([(record, vec![data])]).await?,
+                false => self.shared.blocks.append([(record, vec![data])]).await?,
+            };
+            return Ok(());
+        }
+        let exclusive = self.base.changes.exclusive().await;
+        let data = self.complete(&range, &blocks, &data, io).await?;
+        self.shared.blocks.append([(self.record(&blocks, &data), vec![data])]).await?;
+        drop(exclusive);
+        if durable { self.shared.blocks.sync().await } else { Ok(()) }
     }
 
-    /// Completes bytes that begin or end inside of a block to whole blocks, which the caller has claimed.
+    fn record(&self, blocks: &Range<u64>, data: &[u8]) -> Record {
+        let checksums = data.chunks_exact(BLOCK as usize).map(crc32c::crc32c).collect();
+        Record::Blocks { object: self.id(), block: blocks.start, checksums }
+    }
+
+    /// Completes bytes that begin or end inside of a block to whole blocks. The caller excludes other changes.
     async fn complete(
         &self,
         range: &Range<u64>,
@@ -198,12 +208,12 @@ impl Logged {
                 self.write(edge.start, zeros, false, io).await?;
             }
         }
-        self.shared.log.write_abandoned().await;
+        self.shared.blocks.write_abandoned().await;
         self.shared.make_room().await?;
-        let _in_order = self.base.changes.claim(whole).await;
+        let _shared = self.base.changes.shared(whole.start).await;
         let count = inner.end - inner.start;
         let record = Record::Zeros { object: self.id(), block: inner.start, count };
-        self.shared.log.append([(record, Vec::new())]).await.map(drop)
+        self.shared.blocks.append([(record, Vec::new())]).await.map(drop)
     }
 
     async fn resize(&self, len: u64) -> Result<()> {
@@ -213,11 +223,15 @@ impl Logged {
         }
         // Parity is computed with zeros behind the end.
         self.zero(len, old - len, SYNC).await?;
-        self.shared.log.sync().await?;
+        self.shared.blocks.sync().await?;
         let width = self.base.width() * BLOCK;
-        self.shared.bring_in_place(&self.base, len / width..old.div_ceil(width)).await?;
+        {
+            let _one = self.shared.recycling.lock().await;
+            let rows = len / width..old.div_ceil(width);
+            self.shared.bring_in_place(&self.base, rows).await?;
+        }
         let _alone = self.base.resizing.lock().await;
-        let _all = self.base.changes.claim(0..u64::MAX).await;
+        let _all = self.base.changes.exclusive().await;
         self.base.handle.set_len(len).await?;
         self.base.handle.sync(SYNC).await
     }
@@ -235,7 +249,7 @@ impl Logged {
         }
         // Blocks of the log have checksums, and were compared with them.
         let range = extent::within(offset, len as u64, self.base.handle.len());
-        let newer = self.shared.log.look_up(self.id(), outward(&range));
+        let newer = self.shared.blocks.look_up(self.id(), outward(&range));
         let mut over = vec![None; (range.end - range.start) as usize];
         for (block, ..) in &newer {
             let of = bytes_of(&(*block..block + 1));
@@ -337,8 +351,8 @@ impl Object for Logged {
 
     fn sync(&self, _io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.shared.log.write_abandoned().await;
-            self.shared.log.sync().await
+            self.shared.blocks.write_abandoned().await;
+            self.shared.blocks.sync().await
         })
     }
 }

@@ -55,11 +55,6 @@ pub(super) enum Record {
         /// New blocks of parity.
         parity: Vec<Parity>,
     },
-    /// A change of a row is in place, durably.
-    Done {
-        /// The number of the change.
-        change: u64,
-    },
 }
 
 /// The new bytes of a block.
@@ -207,7 +202,7 @@ impl Record {
         match self {
             Self::Blocks { checksums, .. } => checksums.len() as u64,
             Self::Row { parity, .. } => parity.len() as u64,
-            Self::Zeros { .. } | Self::Done { .. } => 0,
+            Self::Zeros { .. } => 0,
         }
     }
 
@@ -216,7 +211,7 @@ impl Record {
         match self {
             Self::Blocks { checksums, .. } => checksums.clone(),
             Self::Row { parity, .. } => parity.iter().map(|parity| parity.checksum).collect(),
-            Self::Zeros { .. } | Self::Done { .. } => Vec::new(),
+            Self::Zeros { .. } => Vec::new(),
         }
     }
 
@@ -258,10 +253,6 @@ impl Record {
                     u32(out, *checksum);
                 }
             }
-            Self::Done { change } => {
-                out.push(4);
-                u64s(out, &[*change]);
-            }
         }
     }
 
@@ -291,7 +282,6 @@ impl Record {
                 let parity = parity.collect::<Option<_>>()?;
                 Self::Row { change, object, row, data, parity }
             }
-            4 => Self::Done { change: fields.u64()? },
             _ => return None,
         })
     }
@@ -378,7 +368,6 @@ mod tests {
                     data,
                     parity
                 }),
-            any::<u64>().prop_map(|change| Record::Done { change }),
         ]
     }
 

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use policy::placement::Code;
 use policy::purpose::{Io, Origin, Step};
-use policy::recycle::BLOCK;
-use volume::{ErrorKind, IoBuf, IoBufMut, Result};
+use policy::recycle::{BLOCK, Cost, Price};
+use volume::{Error, ErrorKind, IoBuf, IoBufMut, Result};
 
 use super::Shared;
 use super::index::Index;
@@ -19,19 +20,61 @@ use crate::spread::Dirty;
 /// Rows that change at the same time.
 const AT_ONCE: usize = 8;
 
-/// A change of a row whose record is on its way into the log. If it is given up, it counts as finished: nothing of it was
-/// written in place, and what it would have brought in place is still in the log.
+/// Rows after which operations and bytes are weighed anew.
+const ROWS: u64 = 128;
+
+/// What bringing blocks in place took of the volumes lately.
+pub(super) struct Spending {
+    /// The price for the next rows.
+    pub(super) price: Price,
+    rows: u64,
+    operations: u64,
+    bytes: u64,
+    /// Bytes that the log appended before, and its syncs.
+    appended: (u64, u64),
+}
+
+impl Spending {
+    pub(super) const fn new(price: Price) -> Self {
+        Self { price, rows: 0, operations: 0, bytes: 0, appended: (0, 0) }
+    }
+}
+
+/// A change of a row whose record is on its way into the log. If it is given up, it has ended: nothing of it was written in
+/// place, and what it would have brought in place is still in the log of blocks.
 struct Undecided<'a> {
     shared: &'a Shared,
     change: u64,
-    files: BTreeSet<u64>,
     decided: bool,
 }
 
 impl Drop for Undecided<'_> {
     fn drop(&mut self) {
         if !self.decided {
-            self.shared.log.finished(self.change, std::mem::take(&mut self.files));
+            self.shared.rows.with_index(|index| index.end_change(self.change));
+        }
+    }
+}
+
+/// Files of blocks that a record of a row needs, on its way into the log.
+struct Pinned<'a> {
+    shared: &'a Shared,
+    files: Option<BTreeSet<u64>>,
+}
+
+impl Pinned<'_> {
+    /// They are needed until this file of rows is removed.
+    fn until_removed(mut self, file: u64) {
+        let files = self.files.take();
+        self.shared.needed.lock().entry(file).or_default().extend(files);
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        // The record may be in the log all the same. Without it a crash leaves the row as it is.
+        if let Some(files) = self.files.take() {
+            self.shared.blocks.with_index(|index| index.unpin(&files));
         }
     }
 }
@@ -39,7 +82,7 @@ impl Drop for Undecided<'_> {
 impl Shared {
     /// The purpose of bringing blocks in place: more urgent, the fuller the log.
     fn io(&self) -> Io {
-        let full = 100 * self.log.bytes() / self.options.limit.max(1);
+        let full = 100 * self.blocks.bytes() / self.options.limit.max(1);
         let space_pressure_percent = u8::try_from(full).unwrap_or(u8::MAX);
         Io::new(Origin::Merge { space_pressure_percent }, Step::Data)
     }
@@ -49,7 +92,11 @@ impl Shared {
     /// # Errors
     /// The first of a row, after all were tried.
     pub(super) async fn recycle_oldest(&self) -> Result<()> {
-        let blocks = self.log.with_index(|index| index.oldest());
+        let (oldest, blocks) =
+            self.blocks.with_index(|index| (index.oldest_file(), index.oldest()));
+        if let Some(oldest) = oldest {
+            self.blocks.load(oldest, self.io()).await;
+        }
         let mut rows = BTreeSet::new();
         for (object, block) in blocks {
             match self.base(object) {
@@ -62,8 +109,22 @@ impl Shared {
         }
         let changed = rows.into_iter().map(|(object, row)| self.recycle(object, row));
         let changed: Vec<_> = stream::iter(changed).buffer_unordered(AT_ONCE).collect().await;
-        self.log.trim().await?;
+        self.trim().await?;
         changed.into_iter().collect()
+    }
+
+    /// Removes files that nothing needs. Those of blocks are needed as long as a crash would repeat a change from them.
+    async fn trim(&self) -> Result<()> {
+        self.rows.end_file().await;
+        self.rows.trim(|file| self.let_go(file)).await?;
+        self.blocks.trim(|_| ()).await
+    }
+
+    /// A file of rows was removed.
+    fn let_go(&self, file: u64) {
+        let needed = self.needed.lock().remove(&file);
+        self.blocks
+            .with_index(|index| needed.iter().flatten().for_each(|files| index.unpin(files)));
     }
 
     /// Brings rows of an object in place.
@@ -79,12 +140,15 @@ impl Shared {
 
     /// The object does not exist any more.
     fn forget(&self, object: ObjectId) {
-        self.log.with_index(|index| index.forget(object));
-        let decided =
-            self.decided.lock().extract_if(.., |(id, _), _| *id == object).collect::<Vec<_>>();
-        for (_, changes) in decided {
-            changes.into_iter().for_each(|(change, files)| self.log.finished(change, files));
-        }
+        self.blocks.with_index(|index| index.forget(object));
+        let mut decided = self.decided.lock();
+        let decided = decided.extract_if(.., |(id, _), _| *id == object);
+        decided.for_each(|(_, changes)| self.end(changes));
+    }
+
+    fn end(&self, changes: Vec<u64>) {
+        self.rows
+            .with_index(|index| changes.into_iter().for_each(|change| index.end_change(change)));
     }
 
     async fn recycle(&self, object: ObjectId, row: u64) -> Result<()> {
@@ -106,20 +170,22 @@ impl Shared {
         let rows = base.handle.rows(base.code, row..row + 1, io).await?;
         // What was decided before is in place now.
         let settled = self.decided.lock().remove(&(object, row));
-        for (change, files) in settled.into_iter().flatten() {
-            self.log.finished(change, files);
-        }
+        self.end(settled.unwrap_or_default());
         let first = row * base.width();
-        let newer = self.log.look_up(object, first..first + base.width());
+        let newer = self.blocks.look_up(object, first..first + base.width());
         if newer.is_empty() {
             return Ok(());
         }
         let mut dirty = Vec::new();
         let mut runs = newer.iter().peekable();
         while let Some((block, entry, file)) = runs.next() {
-            let (Value::Stored(place), Some(file)) = (entry.value, file) else {
+            let Value::Stored(place) = entry.value else {
                 dirty.push(self.dirty(base, *block, IoBufMut::zeroed(BLOCK as usize).freeze()));
                 continue;
+            };
+            let Some(file) = file else {
+                let what = format!("object {object}: block {block} is in no file of the log");
+                return Err(Error::new(ErrorKind::Corrupt, what));
             };
             let mut checksums = vec![place.checksum];
             while let Some((next, other, _)) = runs.peek()
@@ -131,19 +197,20 @@ impl Shared {
                 checksums.push(other.checksum);
                 runs.next();
             }
-            let bytes = self.log.read(file, place.at, &checksums, io).await?.freeze();
+            let bytes = self.blocks.read(file, place.at, &checksums, io).await?;
             for (nth, block) in (0..checksums.len()).zip(*block..) {
                 let at = nth * BLOCK as usize;
                 dirty.push(self.dirty(base, block, bytes.slice(at..at + BLOCK as usize)));
             }
         }
         dirty.sort_by_key(|dirty| (dirty.fragment, dirty.block));
-        let staged = rows.stage(&dirty, self.options.price, io).await?;
+        let price = self.spending.lock().price;
+        let staged = rows.stage(&dirty, price, io).await?;
+        self.spent(staged.cost, base.code);
         let change = self.next_change();
         let files: BTreeSet<_> =
             newer.iter().flat_map(|(_, entry, _)| Index::files_of(entry)).collect();
-        self.log.with_index(|index| index.pin(&files));
-        let mut undecided = Undecided { shared: self, change, files, decided: false };
+        let mut undecided = Undecided { shared: self, change, decided: false };
         let data = newer.iter().map(|(block, entry, _)| (*block, entry.value)).collect();
         let (mut parity, mut blocks) = (Vec::new(), Vec::new());
         for patch in &staged.parity {
@@ -153,26 +220,48 @@ impl Shared {
             blocks.push(patch.bytes.clone());
         }
         let record = Record::Row { change, object, row, data, parity };
-        let file = self.log.append([(record, blocks)]).await?;
-        let own = BTreeSet::from([file]);
-        if undecided.files.insert(file) {
-            self.log.with_index(|index| index.pin(&own));
-        }
-        self.log.sync().await?;
+        // Whoever finds the record finds the blocks.
+        self.blocks.with_index(|index| index.pin(&files));
+        let pinned = Pinned { shared: self, files: Some(files) };
+        let newest = newer.iter().map(|(_, entry, _)| entry.batch).max().unwrap_or(0);
+        self.blocks.sync_batch(newest).await?;
+        let file = self.rows.append_durably([(record, blocks)]).await?;
+        pinned.until_removed(file);
         undecided.decided = true;
-        let files = std::mem::take(&mut undecided.files);
-        self.decided.lock().entry((object, row)).or_default().push((change, files));
+        self.decided.lock().entry((object, row)).or_default().push(change);
         rows.decide(staged.writes);
         rows.settle(io).await?;
-        self.log.with_index(|index| {
+        self.blocks.with_index(|index| {
             newer.iter().for_each(|(block, entry, _)| index.in_place(object, *block, *entry));
         });
         let settled = self.decided.lock().remove(&(object, row));
-        for (change, files) in settled.into_iter().flatten() {
-            self.log.finished(change, files);
-        }
+        self.end(settled.unwrap_or_default());
         self.figures.recycled(newer.len() as u64);
         Ok(())
+    }
+
+    /// Bytes appended to both logs, and their syncs.
+    pub(super) fn appended(&self) -> (u64, u64) {
+        let (blocks, rows) = (self.blocks.appended(), self.rows.appended());
+        (blocks.0 + rows.0, blocks.1 + rows.1)
+    }
+
+    /// Takes note of what a row cost, and weighs operations and bytes anew now and then: what the volumes had more of.
+    fn spent(&self, cost: Cost, code: Code) {
+        let copies = code.parity() as u64 + 1;
+        let (bytes, syncs) = self.appended();
+        let mut spending = self.spending.lock();
+        spending.rows += 1;
+        spending.operations += cost.operations;
+        spending.bytes += cost.bytes;
+        if spending.rows < ROWS {
+            return;
+        }
+        let (log_bytes, log_syncs) = spending.appended;
+        let operations = spending.operations + copies * (syncs - log_syncs);
+        let all_bytes = spending.bytes + copies * (bytes - log_bytes);
+        let price = spending.price.rebalanced(operations, all_bytes);
+        *spending = Spending { appended: (bytes, syncs), ..Spending::new(price) };
     }
 
     /// A block of an object as one of its row.

@@ -4,16 +4,17 @@
 //! up to the first batch that is missing or lacks a block. That one was never synced, and so was nothing behind it, unless a
 //! later batch says that it was durable: then it is damaged.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use policy::placement::Code;
 use policy::purpose::{Io, Origin, Step};
 use policy::recycle::BLOCK;
 use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
 
 use super::Shared;
-use super::log::{File, PREFIX, are, note};
+use super::log::{File, Log, PREFIX, are, note};
 use super::record::{Head, PROBE, Parity, Record, Value, head_len};
 use crate::leaf::ObjectId;
 use crate::spread::{Patch, Spread};
@@ -30,7 +31,6 @@ struct Found {
 
 /// A change of a row, and where its parity is.
 struct Change {
-    number: u64,
     data: Vec<(u64, Value)>,
     parity: Vec<Parity>,
     file: Arc<File>,
@@ -39,20 +39,23 @@ struct Change {
 
 /// The changes of rows in the log.
 #[derive(Default)]
-pub(super) struct Replay {
-    /// The last one of each row.
+pub(super) struct Changes {
+    /// The last one of each row: those before it are in place, or it has all that they would have brought.
     rows: BTreeMap<(ObjectId, u64), Change>,
-    done: HashSet<u64>,
-    /// The highest number of a change, also of one that is gone.
-    last: u64,
+    /// Their numbers.
+    numbers: Vec<u64>,
 }
 
-/// The files of the log, the oldest first.
-pub(super) async fn files(spread: &Spread) -> Result<Vec<(u64, Name)>> {
-    let listed = spread.list_prefix(PREFIX).await?.into_iter();
+/// Files of a log by their numbers, the oldest first.
+pub(super) type Files = Vec<(u64, Name)>;
+
+/// The files of a log.
+pub(super) async fn files(spread: &Spread, log: &str) -> Result<Files> {
+    let prefix = format!("{PREFIX}{log}/");
+    let listed = spread.list_prefix(&prefix).await?.into_iter();
     let mut all: Vec<_> = listed
         .filter_map(|listed| {
-            let number = listed.name.as_str().strip_prefix(PREFIX)?;
+            let number = listed.name.as_str().strip_prefix(&prefix)?;
             Some((u64::from_str_radix(number, 16).ok()?, listed.name))
         })
         .collect();
@@ -61,58 +64,55 @@ pub(super) async fn files(spread: &Spread) -> Result<Vec<(u64, Name)>> {
 }
 
 impl Shared {
-    /// Reads all files. What counts of them is durable on return.
+    /// Reads all files of a log. What counts of them is durable on return.
     ///
     /// # Errors
     /// Those of the pool: too few copies of a file can be read. `Corrupt`: durable batches are damaged in all copies.
-    pub(super) async fn read_files(&self, files: &[(u64, Name)]) -> Result<Replay> {
+    pub(super) async fn read(&self, log: &Log, files: &Files) -> Result<Changes> {
         let mut found = Vec::new();
         for (number, name) in files {
             let object = self.spread.open_handle(name).await?;
             let file = Arc::new(File { number: *number, object });
-            self.log.adopt(Arc::clone(&file), file.object.len());
+            log.adopt(Arc::clone(&file), file.object.len());
             // What is read now must be there after the next crash, too.
             file.object.sync(IO).await?;
             find(&file, &mut found).await?;
         }
         let seen = found.iter().map(|found| found.head.order.sequence).max().unwrap_or(0);
         let durable = found.iter().map(|found| found.head.order.durable).max().unwrap_or(0);
-        let mut replay = Replay::default();
+        let mut changes = Changes::default();
         let mut last = found.first().map_or(0, |first| first.head.order.previous);
         while let Some(next) = next(&mut found, last, durable).await? {
             last = next.head.order.sequence;
-            self.take_note(next, &mut replay);
+            self.take_note(log, next, &mut changes);
         }
         if last < durable {
+            let name = files.first().map_or(PREFIX, |(_, name)| name.as_str());
             let what = format!(
-                "the log of objects in place ({PREFIX}*) is damaged in all copies behind batch {last} of {durable}: \
+                "the log of objects in place ({name} and later) is damaged in all copies behind batch {last} of {durable}: \
                  bring back volumes that are away, or restore block devices"
             );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
-        self.log.go_on(last, seen);
-        Ok(replay)
+        log.go_on(last, seen);
+        Ok(changes)
     }
 
-    fn take_note(&self, Found { file, at, head }: Found, replay: &mut Replay) {
+    fn take_note(&self, log: &Log, Found { file, at, head }: Found, changes: &mut Changes) {
         let mut blocks_at = at + head.blocks_at;
         let counts = self.existing(&head);
-        self.log.with_index(|index| {
-            note(index, &head.records, file.number, blocks_at, &|object, block| {
+        log.with_index(|index| {
+            let of = (file.number, head.order.sequence);
+            note(index, &head.records, of, blocks_at, &|object, block| {
                 counts.get(&object).is_some_and(|&len| block * BLOCK < len)
             });
         });
         for record in head.records {
             let blocks = record.blocks();
             if let Record::Row { change, object, row, data, parity } = record {
-                replay.last = replay.last.max(change);
+                changes.numbers.push(change);
                 let file = Arc::clone(&file);
-                let change = Change { number: change, data, parity, file, at: blocks_at };
-                replay.rows.insert((object, row), change);
-            } else if let Record::Done { change } = record {
-                // The change itself may be gone. Its number must not be used again while this says that it is in place.
-                replay.last = replay.last.max(change);
-                replay.done.insert(change);
+                changes.rows.insert((object, row), Change { data, parity, file, at: blocks_at });
             }
             blocks_at += blocks * BLOCK;
         }
@@ -132,14 +132,19 @@ impl Shared {
         all
     }
 
-    /// Repeats the changes of rows that may not be in place.
+    /// Repeats the changes of rows.
     ///
     /// # Errors
     /// Those of the pool: too few fragments can be written, or a block of the log can be read in no copy.
-    pub(super) async fn repeat(&self, replay: Replay) -> Result<()> {
-        self.changes.store(replay.last, Ordering::Release);
-        for ((object, row), change) in replay.rows {
-            if replay.done.contains(&change.number) {
+    pub(super) async fn repeat(&self, changes: Changes) -> Result<()> {
+        self.changes.store(changes.numbers.iter().copied().max().unwrap_or(0), Ordering::Release);
+        for ((object, row), change) in changes.rows {
+            // Files of blocks stay as long as a change that was decided needs them.
+            let is_there = |(_, value): &(u64, Value)| match value {
+                Value::Stored(place) => self.blocks.has(place.file),
+                Value::Zeros => true,
+            };
+            if !change.data.iter().all(is_there) {
                 continue;
             }
             let Ok(base) = self.base(object) else { continue };
@@ -147,18 +152,20 @@ impl Shared {
             let rows = base.handle.rows(base.code, row..row + 1, IO).await?;
             rows.decide(patches);
             rows.settle(IO).await?;
-            self.log.finished(change.number, BTreeSet::new());
         }
-        Ok(())
+        self.rows.with_index(|index| {
+            changes.numbers.into_iter().for_each(|change| index.end_change(change));
+        });
+        self.rows.trim(|_| ()).await
     }
 
     /// The new bytes of a row.
-    async fn patches(&self, code: policy::placement::Code, change: &Change) -> Result<Vec<Patch>> {
+    async fn patches(&self, code: Code, change: &Change) -> Result<Vec<Patch>> {
         let mut patches = Vec::new();
         for &(block, value) in &change.data {
             let bytes = match value {
                 Value::Zeros => IoBufMut::zeroed(BLOCK as usize).freeze(),
-                Value::Stored(place) => self.log.read_block(place, IO).await?,
+                Value::Stored(place) => self.blocks.read_block(place, IO).await?,
             };
             let (fragment, at) = code.chunks().locate(block * BLOCK);
             patches.push(Patch { fragment, at, bytes });
@@ -166,7 +173,7 @@ impl Shared {
         let checksums: Vec<_> = change.parity.iter().map(|parity| parity.checksum).collect();
         let bytes = match checksums.is_empty() {
             true => IoBuf::from(&[][..]),
-            false => self.log.read(&change.file, change.at, &checksums, IO).await?.freeze(),
+            false => self.rows.read(&change.file, change.at, &checksums, IO).await?,
         };
         for (nth, Parity { fragment, block, .. }) in change.parity.iter().enumerate() {
             let from = nth * BLOCK as usize;

@@ -94,6 +94,7 @@ pub use self::seal::Checksum;
 pub use self::tenants::Kept;
 use self::tenants::Tenants;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
+pub(crate) use self::write_lock::WriteLock;
 use crate::header::{self, Header, PoolId};
 use crate::journal::quorum;
 use crate::manifest::State;

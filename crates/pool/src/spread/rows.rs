@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::{join, join_all};
 use policy::placement::{Code, Piece};
-use policy::recycle::{self, BLOCK, How, Plan, Price, Span};
+use policy::recycle::{self, BLOCK, Cost, How, Plan, Price, Span};
 use volume::ranges::Claim;
 use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Result};
 
@@ -54,6 +54,8 @@ pub(crate) struct Staged {
     pub(crate) parity: Vec<Patch>,
     /// What is to be written in place.
     pub(crate) writes: Vec<Patch>,
+    /// What reads and writes cost.
+    pub(crate) cost: Cost,
 }
 
 impl Spread {
@@ -290,12 +292,19 @@ impl Rows<'_> {
                 }
             }
             if !lost {
-                return self.compute(&plan, dirty, &Read(read));
+                let (parity, writes) = self.compute(&plan, dirty, &Read(read))?;
+                return Ok(Staged { parity, writes, cost: plan.cost(price) });
             }
         }
     }
 
-    fn compute(&self, plan: &Plan, dirty: &[Dirty], read: &Read) -> Result<Staged> {
+    /// The new parity, and what is to be written.
+    fn compute(
+        &self,
+        plan: &Plan,
+        dirty: &[Dirty],
+        read: &Read,
+    ) -> Result<(Vec<Patch>, Vec<Patch>)> {
         let (code, base) = (self.code, self.numbers.start * self.code.strip());
         let coder = self.handle.pool().coding.coder(code)?;
         let new = |fragment: usize, column: u64| {
@@ -374,7 +383,7 @@ impl Rows<'_> {
             };
             writes.push(Patch { fragment: *fragment, at: base + range.start, bytes });
         }
-        Ok(Staged { parity: redo, writes })
+        Ok((redo, writes))
     }
 
     /// The data of a column with its new blocks; `None` if too little was read.

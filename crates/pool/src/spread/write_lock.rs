@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// The lock: writers share it, [`WriteLock::exclusive`] excludes them.
 #[derive(Default)]
-pub(super) struct WriteLock(Mutex<LockState>);
+pub(crate) struct WriteLock(Mutex<LockState>);
 
 #[derive(Default)]
 struct LockState {
@@ -22,14 +22,14 @@ struct LockState {
 }
 
 /// The shared lock of a writer, and the first byte that it changes.
-pub(super) struct SharedGuard<'a>(&'a WriteLock, u64);
+pub(crate) struct SharedGuard<'a>(&'a WriteLock, u64);
 
 /// The exclusive lock.
-pub(super) struct ExclusiveGuard<'a>(&'a WriteLock);
+pub(crate) struct ExclusiveGuard<'a>(&'a WriteLock);
 
 impl WriteLock {
     /// Waits for the shared lock, for a change of bytes from `offset` on.
-    pub(super) async fn shared(&self, offset: u64) -> SharedGuard<'_> {
+    pub(crate) async fn shared(&self, offset: u64) -> SharedGuard<'_> {
         poll_fn(|cx| match self.try_shared(offset) {
             Some(guard) => Poll::Ready(guard),
             None => {
@@ -57,7 +57,7 @@ impl WriteLock {
     }
 
     /// Waits for the exclusive lock, which keeps new writers out.
-    pub(super) async fn exclusive(&self) -> ExclusiveGuard<'_> {
+    pub(crate) async fn exclusive(&self) -> ExclusiveGuard<'_> {
         let guard = poll_fn(|cx| {
             let mut state = self.0.lock();
             if state.exclusive {
