@@ -78,7 +78,7 @@ impl Shared {
     }
 
     /// The object does not exist any more.
-    fn forget(&self, object: ObjectId) {
+    pub(super) fn forget(&self, object: ObjectId) {
         self.log.with_index(|index| index.forget(object));
         let decided =
             self.decided.lock().extract_if(.., |(id, _), _| *id == object).collect::<Vec<_>>();
