@@ -86,7 +86,11 @@ impl Coded {
             // What rots affects a fragment, too.
             Weather::Rot => affected == 0,
             Weather::Few => affected <= self.code.parity() && !self.spoiled.is_unfit(),
-            Weather::Storm => !self.spoiled.is_unfit(),
+            // A lost volume beside all others would be too much.
+            Weather::Storm => {
+                let (affected, blank) = (self.affected.borrow(), self.blank.borrow());
+                affected.is_disjoint(&blank) && !self.spoiled.is_unfit()
+            }
         };
         if may_be { weather } else { Weather::Calm }
     }
@@ -110,7 +114,7 @@ impl Coded {
                 for &row in &*affected {
                     match random.random_range(0..10) {
                         0..3 => drop(blank.insert(row)),
-                        3..5 => drop(away.insert(row)),
+                        3..5 if !blank.contains(&row) => drop(away.insert(row)),
                         _ => {}
                     }
                 }
@@ -150,6 +154,10 @@ impl Coded {
     /// Removes lost volumes, and adds blank ones.
     pub(super) async fn replace(&self, world: &World, pool: &Spread, rows: &Rows) {
         let weather = world.weather.get();
+        if weather == Weather::Storm {
+            // One that joins without an answer is lost.
+            return;
+        }
         let blank = self.blank.borrow().clone();
         for row in blank {
             let lost = pool.volumes().into_iter().find(|stat| stat.label == label(row));
@@ -159,7 +167,7 @@ impl Coded {
                 }
                 let removed = pool.remove_lost(lost.id, false).await;
                 world.sim.note("mover", format_args!("  {} is lost: {removed:?}", lost.label));
-                let fine = removed.is_ok() || weather == Weather::Storm || rows.power.is_off();
+                let fine = removed.is_ok() || rows.power.is_off();
                 assert!(fine, "removing a lost volume: {removed:?}");
                 if removed.is_err() {
                     continue;
