@@ -77,18 +77,24 @@ impl Rows {
     }
 
     pub(crate) fn spawn_storm(&self, sim: &Sim) {
-        sim.spawn("weather", self.clone().storm(sim.clone()));
+        self.spawn_storm_of(sim, (0..self.faults.len() as u32).collect());
+    }
+
+    /// A storm that only these volumes are in.
+    pub(crate) fn spawn_storm_of(&self, sim: &Sim, volumes: Vec<u32>) {
+        sim.spawn("weather", self.clone().storm(sim.clone(), volumes));
     }
 
     /// Sets of volumes fail for a while, also overlapping.
-    async fn storm(self, sim: Sim) {
+    async fn storm(self, sim: Sim, all: Vec<u32>) {
         let mut random = sim.random("weather");
         let mut injected = Vec::new();
         for _ in 0..random.random_range(1..8) {
             sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
             if random.random_bool(0.5) {
-                let (volumes, rules) =
-                    (some_of(self.faults.len() as u32, &mut random), rules(&mut random));
+                let some = some_of(all.len() as u32, &mut random);
+                let volumes: Vec<_> = some.into_iter().map(|at| all[at as usize]).collect();
+                let rules = rules(&mut random);
                 sim.note("weather", format_args!("! {volumes:?} fail: {rules:?}"));
                 for volume in volumes {
                     injected.extend(self.fail(volume, &rules));

@@ -210,7 +210,14 @@ impl Logged {
         let shared = &self.shared;
         let _one = shared.recycling.lock().await;
         for object in shared.blocks.with_index(|index| index.objects()) {
-            let Ok(base) = shared.base(object) else { continue };
+            let base = match shared.base(object) {
+                Ok(base) => base,
+                Err(e) if e.kind() == ErrorKind::Gone => {
+                    shared.forget(object);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
             let rows = base.handle.len().div_ceil(base.width() * policy::recycle::BLOCK);
             shared.bring_in_place(&base, 0..rows).await?;
         }

@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// The object does not exist any more.
-    fn forget(&self, object: ObjectId) {
+    pub(super) fn forget(&self, object: ObjectId) {
         self.blocks.with_index(|index| index.forget(object));
         let mut decided = self.decided.lock();
         let decided = decided.extract_if(.., |(id, _), _| *id == object);

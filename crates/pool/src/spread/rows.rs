@@ -292,7 +292,7 @@ impl Rows<'_> {
                 }
             }
             if !lost {
-                let (parity, writes) = self.compute(&plan, dirty, &Read(read))?;
+                let (parity, writes) = self.compute(&plan, dirty, &missing, &Read(read))?;
                 return Ok(Staged { parity, writes, cost: plan.cost(price) });
             }
         }
@@ -303,6 +303,7 @@ impl Rows<'_> {
         &self,
         plan: &Plan,
         dirty: &[Dirty],
+        missing: &[usize],
         read: &Read,
     ) -> Result<(Vec<Patch>, Vec<Patch>)> {
         let (code, base) = (self.code, self.numbers.start * self.code.strip());
@@ -361,12 +362,26 @@ impl Rows<'_> {
             dirty.iter().map(|dirty| u64::from(dirty.block) * BLOCK).collect();
         columns.sort_unstable();
         columns.dedup();
-        for index in 0..code.parity() {
-            for &column in &columns {
-                if let Some(bytes) = of_parity(index, &(column..column + BLOCK)) {
-                    redo.push(Patch { fragment: code.data() + index, at: base + column, bytes });
-                }
+        for fragment in code.data()..code.fragments() {
+            let is_missing = missing.contains(&fragment);
+            // A difference alone gives no new parity without the old one.
+            if is_missing && plan.how == How::Delta {
+                continue;
             }
+            for &column in &columns {
+                let bytes = of_parity(fragment - code.data(), &(column..column + BLOCK));
+                let Some(bytes) = bytes else { continue };
+                let patch = Patch { fragment, at: base + column, bytes };
+                if is_missing {
+                    writes.push(patch.clone());
+                }
+                redo.push(patch);
+            }
+        }
+        // The plan leaves missing fragments out. They get the change, too, or are dropped.
+        for dirty in dirty.iter().filter(|dirty| missing.contains(&dirty.fragment)) {
+            let at = base + u64::from(dirty.block) * BLOCK;
+            writes.push(Patch { fragment: dirty.fragment, at, bytes: dirty.bytes.clone() });
         }
         for Span { fragment, range } in &plan.writes {
             let bytes = if *fragment < code.data() {
@@ -443,7 +458,13 @@ impl Rows<'_> {
     async fn apply(&self, patches: &[Patch], io: Io) -> Result<()> {
         let (handle, inode) = (self.handle, self.handle.inode());
         let replicas = inode.replicas();
-        let writes = replicas.iter().map(|replica| self.apply_to(replica, patches, io));
+        let writes = replicas.iter().map(async |replica| {
+            if self.is_missed(replica, patches) {
+                let what = "a row changed while it could not be read";
+                return Err(name_part(inode, replica, 0, Error::new(ErrorKind::Unavailable, what)));
+            }
+            self.apply_to(replica, patches, io).await
+        });
         let (written, ()) = join(join_all(writes), self.mirror(patches, io)).await;
         let (mut failed, mut whole, mut why) = (Vec::new(), Vec::new(), None);
         for (replica, written) in replicas.iter().zip(written) {
@@ -456,15 +477,24 @@ impl Rows<'_> {
                 }
             }
         }
-        let Some(why) = why else { return Ok(()) };
-        if !suffice(whole.iter().copied()) {
-            return Err(why);
+        if let Some(why) = why {
+            if !suffice(whole.iter().copied()) {
+                return Err(why);
+            }
+            let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
+            if !handle.lose(&failed, &whole, &why.to_string()) {
+                return Err(why);
+            }
         }
-        let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
-        if !handle.lose(&failed, &whole, &why.to_string()) {
-            return Err(why);
-        }
-        handle.pool().journal.written(inode.lsn()).await
+        // Nothing repeats the change once it is done: a fragment that has not got it must not be back after a crash.
+        handle.pool().journal.durable(inode.lsn()).await
+    }
+
+    /// Whether a change of a row has no bytes for a parity fragment, which it changes for certain: it was missing when the
+    /// change was computed from differences.
+    fn is_missed(&self, replica: &Replica, patches: &[Patch]) -> bool {
+        let is_parity = |&index: &usize| index >= self.code.data();
+        replica.index().filter(is_parity).is_some_and(|index| lacks(patches, index))
     }
 
     /// Writes and syncs the patches of one fragment.
@@ -494,9 +524,15 @@ impl Rows<'_> {
         let inode = self.handle.inode();
         for resync in inode.resyncs.all() {
             let placed = &resync.target.placed;
-            let Some(index) = placed.index() else { continue };
+            let Some(index) = placed.index().map(usize::from) else { continue };
             let len = placed.layout.len(inode.len());
-            for patch in patches.iter().filter(|patch| patch.fragment == usize::from(index)) {
+            if index >= self.code.data() && lacks(patches, index) {
+                for Patch { at, bytes, .. } in patches {
+                    resync.redo(&(*at..at + bytes.len() as u64));
+                }
+                continue;
+            }
+            for patch in patches.iter().filter(|patch| patch.fragment == index) {
                 let Some(bytes) = within(patch, len) else { continue };
                 let range = patch.at..patch.at + bytes.len() as u64;
                 let count = resync.begin_change(&range) as usize;
@@ -525,6 +561,11 @@ impl Rows<'_> {
         }
         self.mirror(std::slice::from_ref(&patch), io).await;
     }
+}
+
+/// Whether a change has no bytes for a fragment.
+fn lacks(patches: &[Patch], fragment: usize) -> bool {
+    patches.iter().all(|patch| patch.fragment != fragment)
 }
 
 /// The bytes of a patch that a fragment of `len` bytes has.

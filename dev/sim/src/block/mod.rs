@@ -7,6 +7,9 @@
 //!   Store ── Spread ── Simulate ── Deadline ── Fault ── Narrow ── Crash     one row for each volume
 //! ```
 //!
+//! With one half of the seeds the pool keeps extents as fragments of an erasure code, and writes them through a log: see
+//! [`coded`].
+//!
 //! Invariants, for each sector of 512 bytes:
 //!
 //! - its history is linearizable: a read returns the last acknowledged change or one under way, and what was read once
@@ -16,19 +19,24 @@
 //!   What was read once after a crash stays;
 //! - where a copy of a block rots, a reader gets the right bytes, or `Corrupt` if there is no other copy;
 //! - a hole that [`BlockDevice::extents`](engine::block::BlockDevice::extents) names is zeros;
-//! - while no volume fails or is away, no call fails;
+//! - while no volume fails or is away, no call fails; in a pool with a code also while as many volumes fail, are away or are
+//!   lost as it has parity fragments;
 //! - the devices are those that were made and not deleted, of the size that was acknowledged last;
-//! - after a close nothing is in doubt at the next opening.
+//! - after a close nothing is in doubt at the next opening;
+//! - once all is in place, parity fits its data.
 
 mod client;
+mod coded;
 mod decay;
 mod disk;
 mod history;
 mod narrow;
 mod rot;
+mod spoil;
 mod world;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +47,7 @@ use policy::contract::Contract;
 use policy::placement::{LeastOverlap, RoundRobin};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
+use pool::logged::Logged;
 use pool::spread::Opening;
 use pool::{Member, PoolId, Spread};
 use rand::{RngExt, SeedableRng};
@@ -48,6 +57,7 @@ use volume::layer::crash::Crash;
 use volume::mem::{Image, Mem};
 
 use self::client::{Client, operate};
+use self::coded::Coded;
 use self::disk::{Disk, islands};
 use self::history::Keeps;
 use self::narrow::Narrow;
@@ -78,6 +88,8 @@ struct Lives {
 #[derive(Clone)]
 struct Running {
     pool: Spread,
+    /// The log of a pool with a code.
+    logged: Option<Logged>,
     store: Store,
 }
 
@@ -85,6 +97,8 @@ fn run(sim: &Sim) -> String {
     let mut random = sim.random("set-up");
     let volumes = random.random_range(1..=4);
     let copies = random.random_range(1..=3.min(volumes));
+    let coded = Coded::draw(sim);
+    let volumes = coded.as_ref().map_or(volumes, |coded| coded.volumes as usize);
     let options = Options {
         durable: random.random_bool(0.2),
         checksum_bytes: if random.random_bool(0.5) { 0 } else { 1 << 20 },
@@ -92,105 +106,149 @@ fn run(sim: &Sim) -> String {
         dirty_regions_max: random.random_range(1..8),
         ..Options::default()
     };
-    let images = formatted(sim, volumes, copies, &mut random);
-    let world = Rc::new(World::new(sim, options));
+    let world = Rc::new(World::new(sim, options, coded));
+    let images = formatted(&world, volumes, copies, &mut random);
     let mut lives = Lives { world, copies, images, was_closed: false };
     let mut told = Vec::new();
     for life in 0..random.random_range(2..=5) {
         let weather = match random.random_range(0..10) {
+            drawn if let Some(coded) = &lives.world.coded => match (life, drawn) {
+                (0, _) => Weather::Calm,
+                _ => coded.weather(&mut random),
+            },
             _ if life == 0 || !lives.world.rot.is_empty() => Weather::Calm,
             0..2 => Weather::Calm,
             2..5 => Weather::Rot,
             _ => Weather::Storm,
         };
-        let lacks = weather == Weather::Storm && volumes > 1 && random.random_bool(0.3);
-        let away = lacks.then(|| random.random_range(0..volumes as u32));
+        let world = Rc::clone(&lives.world);
+        let away = match &world.coded {
+            Some(coded) => coded.begin_life(weather, &mut lives.images, &mut random),
+            None => {
+                let lacks = weather == Weather::Storm && volumes > 1 && random.random_bool(0.3);
+                lacks.then(|| random.random_range(0..volumes as u32)).into_iter().collect()
+            }
+        };
         sim.note("machine", format_args!("! life {life}, {weather:?}, away {away:?}"));
         told.push(format!("{weather:?}"));
-        live(sim, &mut lives, &mut random, weather, away);
+        live(sim, &mut lives, &mut random, weather, &away);
     }
     sim.note("machine", format_args!("! everything is back"));
     calm_end(sim, &mut lives, &mut random);
     let world = &lives.world;
+    let code = world.coded.as_ref().map(|coded| format!(" of {}", coded.code));
+    let code = code.unwrap_or_default();
     let (devices, refused) = (world.disks.borrow().len(), world.refused.get());
     let (calls, weather) = (world.tick(), told.join(", "));
     format!(
-        "{volumes} volumes, {copies} copies, {devices} devices, {calls} begins and ends, {refused} refused, {weather}"
+        "{volumes} volumes{code}, {copies} copies, {devices} devices, {calls} begins and ends, {refused} refused, {weather}"
     )
 }
 
 /// Volumes with a new pool on them.
 fn formatted(
-    sim: &Sim,
+    world: &World,
     volumes: usize,
     copies: usize,
     random: &mut Xoshiro256PlusPlus,
 ) -> Vec<Image> {
     let mems: Vec<_> = (0..volumes as u32).map(|i| Mem::new(&label(i))).collect();
-    let members = mems.iter().map(|mem| Member::new(mem.label(), mem.clone())).collect();
-    let made = sim.clock().run(Spread::open(members, opening(copies, random)));
+    let spare = world.coded.as_ref().map(|coded| coded.blank.borrow().clone()).unwrap_or_default();
+    let members = (0..).zip(&mems).filter(|(i, _)| !spare.contains(i));
+    let members = members.map(|(_, mem)| Member::new(mem.label(), mem.clone())).collect();
+    let made = world.sim.clock().run(Spread::open(members, opening(world, copies, random)));
     drop(made.expect("memory does not fail"));
     mems.iter().map(Mem::image).collect()
 }
 
-fn boot(sim: &Sim, lives: &Lives, random: &mut Xoshiro256PlusPlus) -> Rows {
+fn boot(sim: &Sim, lives: &Lives, random: &mut Xoshiro256PlusPlus) -> (Rows, bool) {
     let shows_holes = random.random();
-    let leaf =
-        move |crash: &Crash| Arc::new(Narrow::new(crash.clone(), shows_holes)) as Arc<dyn Volume>;
+    let has_code = lives.world.coded.is_some();
+    let leaf = move |crash: &Crash| match has_code {
+        true => Arc::new(crash.clone()) as Arc<dyn Volume>,
+        false => Arc::new(Narrow::new(crash.clone(), shows_holes)),
+    };
     // A region is read in sixteen pieces, to align it.
     let contract = |random: &mut Xoshiro256PlusPlus| -> Contract {
         any_contract(random, 2_000..20_000, 100..2_000, 256 * KIB)
     };
-    Rows::boot(sim, &lives.images, random, leaf, contract)
+    (Rows::boot(sim, &lives.images, random, leaf, contract), shows_holes)
 }
 
-fn opening(copies: usize, random: &mut Xoshiro256PlusPlus) -> Opening {
+fn opening(world: &World, copies: usize, random: &mut Xoshiro256PlusPlus) -> Opening {
     let opening = match random.random_bool(0.5) {
         true => Opening::new(RoundRobin::default()),
         false => Opening::new(LeastOverlap::new(random.random())),
     };
-    opening.create_if_missing(PoolId(1)).copies(copies).allow_away()
+    let opening = opening.create_if_missing(PoolId(1)).allow_away();
+    match &world.coded {
+        Some(coded) => opening.code(coded.code),
+        None => opening.copies(copies),
+    }
 }
 
-fn members(rows: &Rows, away: Option<u32>) -> Vec<Member> {
-    let here = (0..).zip(&rows.volumes).filter(|&(i, _)| Some(i) != away);
-    here.map(|(i, volume)| Member { label: label(i), volume: Arc::clone(volume) }).collect()
+/// Opens the pool without the volumes `away`, its log if it has a code, and the store.
+async fn open(
+    world: &World,
+    (rows, shows_holes): (&Rows, bool),
+    away: &BTreeSet<u32>,
+    opening: Opening,
+) -> Result<Running, String> {
+    let blank = world.coded.as_ref().map(|coded| coded.blank.borrow().clone()).unwrap_or_default();
+    let here = (0..).zip(&rows.volumes).filter(|(i, _)| !away.contains(i) && !blank.contains(i));
+    let members = here.map(|(i, volume)| Member { label: label(i), volume: Arc::clone(volume) });
+    let pool = Spread::open(members.collect(), opening).await.map_err(|error| error.to_string())?;
+    let (logged, volume) = match &world.coded {
+        Some(coded) => {
+            let logged = Logged::open(pool.clone(), coded.options).await;
+            let logged = logged.map_err(|error| format!("the log: {error}"))?;
+            let narrow = Narrow::above(logged.clone(), shows_holes);
+            (Some(logged), Arc::new(narrow) as Arc<dyn Volume>)
+        }
+        None => (None, Arc::new(pool.clone()) as Arc<dyn Volume>),
+    };
+    let store = Store::open(volume, world.options.clone(), world.sim.clock().clone()).await;
+    let store = store.map_err(|error| error.to_string())?;
+    Ok(Running { pool, logged, store })
 }
 
-/// One life of the store, without the volume `away`.
+/// One life of the store, without the volumes `away`.
 fn live(
     sim: &Sim,
     lives: &mut Lives,
     random: &mut Xoshiro256PlusPlus,
     weather: Weather,
-    away: Option<u32>,
+    away: &BTreeSet<u32>,
 ) {
     let world = Rc::clone(&lives.world);
     world.weather.set(weather);
-    world.lacks_volumes.set(away.is_some());
+    world.lacks_volumes.set(weather == Weather::Storm && !away.is_empty());
     world.finishes.set(false);
     world.rot.begin_life();
-    let rows = boot(sim, lives, random);
-    let early = weather == Weather::Storm && random.random_bool(0.2);
+    let (rows, shows_holes) = boot(sim, lives, random);
+    let storms = matches!(weather, Weather::Storm | Weather::Few);
+    let early = storms && random.random_bool(0.2);
+    let storm = {
+        let (sim, rows) = (sim.clone(), rows.clone());
+        let of = world.coded.as_ref().map(Coded::failing);
+        move || match of.clone() {
+            Some(volumes) => rows.spawn_storm_of(&sim, volumes),
+            None => rows.spawn_storm(&sim),
+        }
+    };
     if early {
-        rows.spawn_storm(sim);
+        storm();
     }
     let running = Rc::new(RefCell::new(None));
     sim.spawn("opener", {
         let (sim, world, rows) = (sim.clone(), Rc::clone(&world), rows.clone());
-        let (opening, running) = (opening(lives.copies, random), Rc::clone(&running));
+        let (opening, running) = (opening(&world, lives.copies, random), Rc::clone(&running));
+        let away = away.clone();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(random.random());
         let was_closed = std::mem::take(&mut lives.was_closed);
         async move {
-            let opened = async {
-                let pool = Spread::open(members(&rows, away), opening);
-                let pool = pool.await.map_err(|error| error.to_string())?;
-                let volume = Arc::new(pool.clone());
-                let store = Store::open(volume, world.options.clone(), sim.clock().clone());
-                let store = store.await.map_err(|error| error.to_string())?;
-                Ok::<_, String>(Running { pool, store })
-            };
-            let opened = match opened.await {
+            let opened = open(&world, (&rows, shows_holes), &away, opening).await;
+            let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
                     assert!(world.may_fail() || rows.power.is_off(), "opening: {error}");
@@ -203,8 +261,8 @@ fn live(
             let in_doubt = opened.store.figures().dirty_regions;
             assert!(!was_closed || in_doubt == 0, "{in_doubt} regions are in doubt after a close");
             begin(&sim, &world, &rows, &opened, &mut random).await;
-            if weather == Weather::Storm && !early {
-                rows.spawn_storm(&sim);
+            if storms && !early {
+                storm();
             }
         }
     });
@@ -216,9 +274,15 @@ async fn begin(
     sim: &Sim,
     world: &Rc<World>,
     rows: &Rows,
-    Running { pool, store }: &Running,
+    Running { pool, logged, store }: &Running,
     random: &mut Xoshiro256PlusPlus,
 ) {
+    if let Some(coded) = &world.coded
+        && random.random_bool(0.4)
+    {
+        coded.replace(world, pool, rows).await;
+        coded.repair(world, pool).await;
+    }
     if world.disks.borrow().is_empty() {
         world.create(store, Disk::any_size(random)).await;
     }
@@ -240,6 +304,20 @@ async fn begin(
         sim.spawn("operator", operate(Rc::clone(world), store.clone(), seeded(random)));
     }
     sim.spawn("cleaner", tend(Rc::clone(world), store.clone(), seeded(random)));
+    if let Some(logged) = logged {
+        let (world, pool, logged) = (Rc::clone(world), pool.clone(), logged.clone());
+        if random.random_bool(0.7) {
+            sim.spawn("recycler", coded::recycle(world.clone(), logged.clone(), seeded(random)));
+        }
+        let (rows, random, store) = (rows.clone(), seeded(random), store.clone());
+        match world.weather.get() {
+            Weather::Rot => {
+                sim.spawn("rot", spoil::decay(world, store, (pool, logged), rows, random));
+            }
+            _ => sim.spawn("mover", coded::tend(world, pool, rows, random)),
+        }
+        return;
+    }
     if world.weather.get() == Weather::Rot {
         let (world, store, pool) = (Rc::clone(world), store.clone(), pool.clone());
         sim.spawn("rot", decay::decay(world, store, pool, rows.clone(), seeded(random)));
@@ -295,7 +373,7 @@ fn end(
     rows: &Rows,
     running: &RefCell<Option<Running>>,
     random: &mut Xoshiro256PlusPlus,
-    away: Option<u32>,
+    away: &BTreeSet<u32>,
 ) {
     let world = Rc::clone(&lives.world);
     let steps_max = [300, 5_000, 50_000][random.random_range(0..3)];
@@ -312,7 +390,7 @@ fn end(
     }
     sim.end_all_tasks();
     let mut closed = false;
-    if let Some(Running { pool, store }) = running.take()
+    if let Some(Running { pool, store, .. }) = running.take()
         && closes
     {
         let flushed = world.tick();
@@ -330,7 +408,10 @@ fn end(
             sim.note("machine", format_args!("! pool closed: {done:?}"));
         }
     }
-    lives.was_closed = closed && away.is_none();
+    lives.was_closed = closed && away.is_empty();
+    if let Some(coded) = &world.coded {
+        coded.spoiled.mend(rows);
+    }
     if !closed || random.random_bool(0.5) {
         world.rot.mend(rows);
     }
@@ -338,7 +419,7 @@ fn end(
     rows.power.cut();
     sim.note("machine", format_args!("! the {} dies", if dies { "machine" } else { "process" }));
     for (i, (crash, image)) in (0..).zip(rows.crashes.iter().zip(&mut lives.images)) {
-        if Some(i) != away {
+        if !away.contains(&i) {
             *image = match dies {
                 true => crash.survivor(random.random()).image(),
                 false => crash.after_process_death().image(),
@@ -355,18 +436,24 @@ fn calm_end(sim: &Sim, lives: &mut Lives, random: &mut Xoshiro256PlusPlus) {
     world.lacks_volumes.set(false);
     for is_last in [false, true] {
         world.rot.begin_life();
-        let rows = boot(sim, lives, random);
-        let opening = opening(lives.copies, random);
+        if let Some(coded) = &world.coded {
+            coded.begin_life(Weather::Calm, &mut lives.images, random);
+        }
+        let (rows, shows_holes) = boot(sim, lives, random);
+        let opening = opening(&world, lives.copies, random);
         sim.clock().run(async {
-            let pool = Spread::open(members(&rows, None), opening).await;
-            let pool = pool.unwrap_or_else(|error| panic!("opening with everything: {error}"));
-            let volume = Arc::new(pool.clone());
-            let store = Store::open(volume, world.options.clone(), sim.clock().clone()).await;
-            let store = store.unwrap_or_else(|error| panic!("opening with everything: {error}"));
+            let opened = open(&world, (&rows, shows_holes), &BTreeSet::new(), opening).await;
+            let Running { pool, logged, store } =
+                opened.unwrap_or_else(|error| panic!("opening with everything: {error}"));
             world.compare(&store);
             let in_doubt = store.figures().dirty_regions;
             assert!(!lives.was_closed || in_doubt == 0, "{in_doubt} regions are in doubt");
-            if world.rot.is_empty() && random.random() {
+            if let Some(coded) = &world.coded {
+                coded.use_all(&world, &pool).await;
+                coded.replace(&world, &pool, &rows).await;
+                let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
+                assert_eq!(repaired.short, [], "fragments that cannot be made");
+            } else if world.rot.is_empty() && random.random() {
                 let repaired = pool.repair(COPY, |_| ()).await.expect("nothing fails");
                 assert_eq!(repaired.short, [], "copies that cannot be made");
             }
@@ -374,6 +461,12 @@ fn calm_end(sim: &Sim, lives: &mut Lives, random: &mut Xoshiro256PlusPlus) {
             let lacks = world.disks.borrow().iter().any(|disk| world.rot.may_lack(&disk.name));
             let closed = store.close().await;
             assert!(closed.is_ok() || lacks, "{closed:?}");
+            if let (Some(coded), Some(logged)) = (&world.coded, &logged) {
+                logged.drain().await.expect("nothing fails");
+                let figures = logged.figures();
+                assert_eq!(figures.blocks, 0, "all is in place: {figures:?}");
+                coded.must_fit(&pool, &rows);
+            }
             pool.close().await.expect("nothing fails");
             lives.was_closed = closed.is_ok();
         });

@@ -4,7 +4,8 @@
 //!   object as the store sees it:  │■■······■■│■■······■■│  ···  │■■······■■│ pages of checksums │
 //!   as the volume below has it:   │■■■■│■■■■│■■■■│ pages of checksums │
 //! ```
-//! The blocks in between are a hole. They read as zeros, and only zeros are written to them.
+//! The blocks in between are a hole. They read as zeros, and only zeros are written to them. It goes below a pool of copies,
+//! and above one of fragments, which have other offsets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,15 +71,34 @@ pub(super) struct Narrow<V> {
     inner: V,
     /// Blocks of zeros are called holes.
     shows_holes: bool,
+    /// Whether an object of this name is an extent.
+    is_extent: fn(&str) -> bool,
+}
+
+/// Whether a leaf object is a copy of an extent.
+fn is_copy(leaf: &str) -> bool {
+    leaf.ends_with(".inp")
+}
+
+/// Whether an object of a pool is an extent, not a device's marks.
+fn is_extent(name: &str) -> bool {
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.len() == 8 && last.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl<V: Volume> Narrow<V> {
+    /// Of the copies of extents, below a pool.
     pub(super) const fn new(inner: V, shows_holes: bool) -> Self {
-        Self { inner, shows_holes }
+        Self { inner, shows_holes, is_extent: is_copy }
+    }
+
+    /// Of extents, above a pool.
+    pub(super) const fn above(inner: V, shows_holes: bool) -> Self {
+        Self { inner, shows_holes, is_extent }
     }
 
     fn object(&self, name: &Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
-        if !name.as_str().ends_with(".inp") {
+        if !(self.is_extent)(name.as_str()) {
             return inner;
         }
         Arc::new(NarrowObject { inner, shows_holes: self.shows_holes })
@@ -115,12 +135,23 @@ impl<V: Volume> Volume for Narrow<V> {
         Box::pin(async {
             let mut listed = self.inner.list().await?;
             for object in &mut listed {
-                if object.name.as_str().ends_with(".inp") {
+                if (self.is_extent)(object.name.as_str()) {
                     object.len = whole(object.len);
                 }
             }
             Ok(listed)
         })
+    }
+}
+
+/// The bytes of a range of an object, from those that are kept of it.
+fn widen(range: &Range<u64>, kept_bytes: &[u8], into: &mut [u8]) {
+    into.fill(0);
+    for part in parts(range) {
+        let from = (kept(part.start) - kept(range.start)) as usize;
+        let len = ((part.end - part.start) as usize).min(kept_bytes.len().saturating_sub(from));
+        let at = (part.start - range.start) as usize;
+        into[at..at + len].copy_from_slice(&kept_bytes[from..from + len]);
     }
 }
 
@@ -152,13 +183,7 @@ impl Object for NarrowObject {
             let buf = IoBufMut::zeroed((narrow.end - narrow.start) as usize);
             let read = self.inner.read_at(narrow.start, buf, io).await?;
             into.resize((range.end - range.start) as usize);
-            into.fill(0);
-            for part in parts(&range) {
-                let from = (kept(part.start) - narrow.start) as usize;
-                let len = ((part.end - part.start) as usize).min(read.len().saturating_sub(from));
-                let at = (part.start - range.start) as usize;
-                into[at..at + len].copy_from_slice(&read[from..from + len]);
-            }
+            widen(&range, &read, &mut into);
             Ok(into)
         })
     }
@@ -227,11 +252,25 @@ impl Object for NarrowObject {
     fn read_again(
         &self,
         offset: u64,
-        into: IoBufMut,
+        mut into: IoBufMut,
         io: Io,
         check: Check,
     ) -> Pending<'_, IoBufMut> {
-        volume::again::read(self, offset, into, io, check)
+        let range = offset..offset.saturating_add(into.len() as u64).min(self.len().max(offset));
+        Box::pin(async move {
+            let narrow = kept(range.start)..kept(range.end);
+            let buf = IoBufMut::zeroed((narrow.end - narrow.start) as usize);
+            let wide = range.clone();
+            let check = Arc::new(move |bytes: &[u8]| {
+                let mut whole = vec![0; (wide.end - wide.start) as usize];
+                widen(&wide, bytes, &mut whole);
+                check(&whole)
+            });
+            let read = self.inner.read_again(narrow.start, buf, io, check).await?;
+            into.resize((range.end - range.start) as usize);
+            widen(&range, &read, &mut into);
+            Ok(into)
+        })
     }
 
     fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use engine::block::Error;
 use engine::block::store::{Options, Store};
 
+use super::coded::Coded;
 use super::disk::{Disk, Ended};
 use super::history::{Keeps, Moment};
 use super::rot::Rot;
@@ -16,6 +17,8 @@ use crate::Sim;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Weather {
     Calm,
+    /// As many volumes fail, or are lost, as a code has parity fragments: no call fails.
+    Few,
     /// Volumes fail, hang and come back.
     Storm,
     /// No volume fails, but bits rot in copies.
@@ -26,6 +29,8 @@ pub(super) enum Weather {
 pub(super) struct World {
     pub(super) sim: Sim,
     pub(super) options: Options,
+    /// The pool keeps extents as fragments.
+    pub(super) coded: Option<Coded>,
     pub(super) weather: Cell<Weather>,
     /// Some volumes are away in this life.
     pub(super) lacks_volumes: Cell<bool>,
@@ -41,10 +46,11 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(sim: &Sim, options: Options) -> Self {
+    pub(super) fn new(sim: &Sim, options: Options, coded: Option<Coded>) -> Self {
         Self {
             sim: sim.clone(),
             options,
+            coded,
             weather: Cell::new(Weather::Calm),
             lacks_volumes: Cell::new(false),
             finishes: Cell::new(false),
