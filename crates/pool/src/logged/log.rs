@@ -475,7 +475,11 @@ impl Log {
             let Some(number) = unneeded else { return Ok(()) };
             // What it says may be written over by records that are not durable.
             self.sync().await?;
-            self.spread.remove_soon(&self.file_name(number)?).await?;
+            match self.spread.remove_soon(&self.file_name(number)?).await {
+                // An earlier attempt was given up after it had removed the name.
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
             self.index.lock().remove_file(number);
             self.kept.forget(number);
             removed(number);

@@ -221,6 +221,8 @@ impl Logged {
             let rows = base.handle.len().div_ceil(base.width() * policy::recycle::BLOCK);
             shared.bring_in_place(&base, 0..rows).await?;
         }
+        // Else an opening would take all of the last file for newer than its places.
+        shared.blocks.end_file().await;
         shared.recycle_oldest().await
     }
 }
