@@ -113,6 +113,20 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// A caller that writes records of others, who gave up.
+struct Unfinished<'a> {
+    log: &'a Log,
+    ended: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.log.abandoned.store(true, Ordering::Release);
+        }
+    }
+}
+
 impl Log {
     /// A log without files; those that it begins have higher numbers than `last`.
     pub(super) fn new(
@@ -268,9 +282,12 @@ impl Log {
         }
         let mut appending = self.appending.lock().await;
         if self.abandoned.swap(false, Ordering::AcqRel) {
+            // This caller may give up, too.
+            let mut unfinished = Unfinished { log: self, ended: false };
             while appending.unwritten.is_some() || !self.pending.lock().is_empty() {
                 self.write_next(&mut appending).await;
             }
+            unfinished.ended = true;
         }
     }
 

@@ -187,7 +187,10 @@ impl Client {
                 self.note(what, range, begun.at, error);
                 // Its own flush may be the one that failed.
                 self.disk.not_flushed();
-                self.disk.end(range, begun.at, now, Ended::Unknown);
+                // The log of a pool with a code may have it, and then the next process finds it there.
+                if self.world.coded.is_none() {
+                    self.disk.end(range, begun.at, now, Ended::Unknown);
+                }
                 self.excuse(begun, error);
             }
             None => {

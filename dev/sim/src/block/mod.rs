@@ -14,7 +14,7 @@
 //!
 //! - its history is linearizable: a read returns the last acknowledged change or one under way, and what was read once
 //!   does not go back, also while volumes fail and come back. A change that failed or was given up took effect before it
-//!   ended, or never does;
+//!   ended, or never does; in a pool with a code one that failed may take effect until the process ends;
 //! - what was acknowledged or read survives the death of the process, and what was durable or flushed that of the machine.
 //!   What was read once after a crash stays;
 //! - where a copy of a block rots, a reader gets the right bytes, or `Corrupt` if there is no other copy;
