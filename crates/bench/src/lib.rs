@@ -10,7 +10,6 @@ pub mod contract;
 pub mod drive;
 pub mod ingest;
 pub mod mixgraph;
-pub mod overwrite;
 pub mod path;
 pub mod probe;
 pub mod provider;

@@ -19,7 +19,7 @@ mod latest;
 mod record;
 mod scrambled;
 mod workload;
-pub(crate) mod zipfian;
+mod zipfian;
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -33,6 +33,7 @@ pub use choose::Distribution;
 pub use figures::add_to;
 pub use record::{KEY_BYTES_MIN, Shape};
 pub use workload::{SCAN_MAX, Workload};
+pub use zipfian::Zipfian;
 
 pub(crate) use self::choose::Chooser;
 use crate::drive::{AtOnce, Choose, Counter, Drive, Even, Lengths, bar, millis};

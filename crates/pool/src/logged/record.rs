@@ -13,6 +13,7 @@ use volume::{IoBuf, IoBufMut};
 
 use crate::leaf::ObjectId;
 
+/// The last byte is the version.
 const MAGIC: [u8; 8] = *b"plimupd1";
 const FIXED: usize = 48;
 const CHECK_AT: usize = 40;
@@ -158,6 +159,14 @@ impl Batch {
         self.blocks.iter().for_each(|bytes| all.extend_from_slice(bytes));
         (all.freeze(), blocks_at as u64)
     }
+}
+
+/// Whether a later version wrote the batch that begins with `probe`.
+pub(super) fn is_later(probe: &[u8]) -> bool {
+    let (name, version) = MAGIC.split_at(7);
+    probe
+        .get(..8)
+        .is_some_and(|begin| begin.starts_with(name) && begin[7] > version[0] && begin[7] <= b'9')
 }
 
 /// How many bytes of `file` the records of the batch that begins with `probe` end at; `None` if no batch begins so.

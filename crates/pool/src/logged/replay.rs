@@ -15,7 +15,7 @@ use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
 
 use super::Shared;
 use super::log::{File, Log, PREFIX, are, note};
-use super::record::{Head, PROBE, Parity, Record, Value, head_len};
+use super::record::{Head, PROBE, Parity, Record, Value, head_len, is_later};
 use crate::leaf::ObjectId;
 use crate::spread::{Patch, Spread};
 
@@ -215,7 +215,12 @@ async fn read_head(file: &Arc<File>, at: u64) -> Result<Option<Head>> {
     if at >= file.object.len() {
         return Ok(None);
     }
-    let probe = read_if(file, at, PROBE, |bytes| head_len(bytes).is_some()).await?;
+    let is_head = |bytes: &[u8]| head_len(bytes).is_some() || is_later(bytes);
+    let probe = read_if(file, at, PROBE, is_head).await?;
+    if probe.as_deref().is_some_and(is_later) {
+        let what = "a later version of the program wrote the log of objects in place: open the pool with that";
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
     let Some(end) = probe.as_deref().and_then(head_len) else { return Ok(None) };
     let of = file.number;
     let is_whole = move |bytes: &[u8]| Head::decode(bytes, of).is_some();

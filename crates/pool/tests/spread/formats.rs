@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use policy::placement::{Code, VolumeId};
 use policy::units::KIB;
 use pool::Kind;
+use pool::logged::{self, Logged};
 use pool::spread::{Spread, VolumeState};
 use volume::mem::{Image, Mem};
 use volume::task::block_on;
-use volume::{ErrorKind, Intent, IoBuf, Volume};
+use volume::{ErrorKind, Intent, IoBuf, Volume, Zeros};
 
 use crate::copying::{COPY, id_of, places};
 use crate::model::view;
-use crate::rig::{IO, POOL, get, members, mems, name, opening, put};
+use crate::rig::{IO, POOL, get, members, mems, name, opening, put, read_all};
 
 const VOLUMES: usize = 3;
 
@@ -271,6 +272,58 @@ fn version_5_opens() {
             }
         });
     }
+}
+
+/// The log of objects in place, version 1: blocks in place and others that are not, and zeros.
+async fn write_log1(volumes: &[Mem]) {
+    let pool = Spread::open(members(volumes), opening("single").code(small_code())).await.unwrap();
+    let logged = Logged::open(pool, logged::Options::default()).await.unwrap();
+    let object = logged.create(&name("device/000001"), &Intent::IN_PLACE).await.unwrap();
+    object.write_durable(0, IoBuf::from(&pattern(40_000)[..]), IO).await.unwrap();
+    object.zero(4096, 4096, Zeros::Free, IO).await.unwrap();
+    object.write_durable(8000, IoBuf::from(&b"newer"[..]), IO).await.unwrap();
+    logged.drain().await.unwrap();
+    object.write_durable(20_000, IoBuf::from(&b"last"[..]), IO).await.unwrap();
+}
+
+#[test]
+fn version_1_of_the_log_of_objects_in_place_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !sample("log1").exists() {
+        let volumes = mems(VOLUMES);
+        block_on(write_log1(&volumes));
+        save("log1", &volumes);
+    }
+    let mut expected = pattern(40_000);
+    expected[4096..8192].fill(0);
+    expected[8000..8005].copy_from_slice(b"newer");
+    expected[20_000..20_004].copy_from_slice(b"last");
+    for away in [None, Some(0), Some(1), Some(2)] {
+        let volumes = load("log1");
+        let here = members(&volumes).into_iter().enumerate();
+        let here = here.filter(|(at, _)| Some(*at) != away).map(|(_, member)| member).collect();
+        block_on(async {
+            let pool = Spread::open(here, opening("single").allow_away()).await.unwrap();
+            let logged = Logged::open(pool, logged::Options::default()).await.unwrap();
+            let object = logged.open(&name("device/000001")).await.unwrap();
+            assert!(read_all(&*object).await.unwrap() == expected, "without {away:?}");
+            assert!(logged.figures().blocks > 0);
+        });
+    }
+}
+
+#[test]
+fn a_log_of_a_later_version_is_refused() {
+    let volumes = load("log1");
+    let is_log = |bytes: &[u8]| bytes.starts_with(b"plimupd1");
+    for mem in &volumes {
+        let logs = mem.image().into_iter().filter(|(_, bytes)| is_log(bytes));
+        logs.for_each(|(leaf, _)| mem.damage(&leaf, 7, |byte| *byte = b'2'));
+    }
+    let refused = block_on(async {
+        let pool = Spread::open(members(&volumes), opening("single")).await.unwrap();
+        Logged::open(pool, logged::Options::default()).await.err().unwrap()
+    });
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! What is compared, and which blocks are written.
 
+use bench::ycsb::Zipfian;
 use rand::{Rng, RngExt};
-
-use crate::ycsb::zipfian::Zipfian;
 
 /// How the device is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
