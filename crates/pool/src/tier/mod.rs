@@ -10,13 +10,15 @@
 //! older bytes than the slow one. `docs/adr/0037-cache-tier.md` has the rules.
 //!
 //! A unit is a range of an object, 1 MiB by default, of which any pages may be on the fast volume. [`Admit`] says which units
-//! are worth a place; `policy::cache` says which lose theirs.
+//! are worth a place, by default after several reads ([`Lazy`]); `policy::cache` says which lose theirs.
 
+mod accesses;
 mod admit;
 mod fast;
 mod figures;
 mod identity;
 mod journal;
+mod lazy;
 mod map;
 mod object;
 mod promotion;
@@ -28,6 +30,7 @@ mod slab;
 mod tier;
 mod track;
 
-pub use admit::{Admission, Admit, Always};
+pub use admit::{Admission, Admit, Always, Promotion};
 pub use figures::Figures;
+pub use lazy::Lazy;
 pub use tier::{Options, Tier};
