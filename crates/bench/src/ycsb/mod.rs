@@ -35,6 +35,7 @@ pub use record::{KEY_BYTES_MIN, Shape};
 pub use workload::{SCAN_MAX, Workload};
 
 pub(crate) use self::choose::Chooser;
+pub(crate) use self::zipfian::Zipfian;
 use crate::drive::{AtOnce, Choose, Counter, Drive, Even, Lengths, bar, millis};
 
 /// A volume and its paid rate.

@@ -12,7 +12,7 @@ pub(super) const THETA: f64 = 0.99;
 
 /// A choice among a number of ranks that may grow.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Zipfian {
+pub(crate) struct Zipfian {
     ranks: u64,
     /// The sum of 1/k^theta over all ranks: the denominator of the shares.
     zeta: f64,
@@ -21,7 +21,7 @@ pub(super) struct Zipfian {
 
 impl Zipfian {
     /// Chooses among `ranks`, at least one.
-    pub(super) fn new(ranks: u64) -> Self {
+    pub(crate) fn new(ranks: u64) -> Self {
         assert!(ranks > 0, "something to choose from");
         let zeta = zeta(ranks);
         // The slope of the curve after the first two ranks; zero if there are no more.
@@ -40,7 +40,7 @@ impl Zipfian {
     }
 
     /// A rank from 0, the most popular one, on.
-    pub(super) fn rank(&self, random: &mut impl Rng) -> u64 {
+    pub(crate) fn rank(&self, random: &mut impl Rng) -> u64 {
         self.at(random.random())
     }
 
