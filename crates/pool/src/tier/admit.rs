@@ -5,8 +5,6 @@ use std::ops::Range;
 use policy::promote::{Access, Adjustment, Period};
 use policy::time::Instant;
 
-use super::lazy::Lazy;
-
 /// What the filter says about a read that missed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Admission {
@@ -64,38 +62,5 @@ pub struct Always;
 impl Admit for Always {
     fn missed(&mut self, _: Access, _: Instant) -> Admission {
         Admission::Pages
-    }
-}
-
-/// The rules for admission, by name.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Promotion {
-    /// [`Always`]: every miss is admitted, as by Ceph's cache tiering, dm-cache and bcache.
-    Demand,
-    /// [`Lazy`]: a unit is admitted after several accesses within a window.
-    #[default]
-    Lazy,
-}
-
-impl Promotion {
-    /// Every rule.
-    pub const ALL: [Self; 2] = [Self::Demand, Self::Lazy];
-
-    /// The name in settings and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Demand => "demand",
-            Self::Lazy => "lazy",
-        }
-    }
-
-    /// The rule for a tier with places for `units` units. `now` is the start of its first period.
-    #[must_use]
-    pub fn admit(self, units: u64, now: Instant) -> Box<dyn Admit> {
-        match self {
-            Self::Demand => Box::new(Always),
-            Self::Lazy => Box::new(Lazy::new(units, now)),
-        }
     }
 }

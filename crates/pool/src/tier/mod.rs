@@ -24,13 +24,15 @@ mod object;
 mod promotion;
 mod record;
 mod route;
+mod rule;
 mod shared;
 mod slab;
 #[expect(clippy::module_inception, reason = "the door of the module has its name")]
 mod tier;
 mod track;
 
-pub use admit::{Admission, Admit, Always, Promotion};
+pub use admit::{Admission, Admit, Always};
 pub use figures::Figures;
 pub use lazy::Lazy;
+pub use rule::Promotion;
 pub use tier::{Options, Tier};

@@ -46,7 +46,7 @@ pub struct Options {
     pub unit: u64,
     /// Bytes of the fast volume to use.
     pub bytes: u64,
-    /// Which units are evicted first. S3-FIFO by default.
+    /// Which units are evicted first. Clock2Q+ by default.
     pub eviction: Kind,
     /// Bytes a second that installs write to the fast volume at most, and read from the slow one where whole units are
     /// promoted. 100 MiB/s by default. More warms the cache sooner, and leaves less to users.
@@ -71,7 +71,7 @@ impl Options {
         Self {
             unit: MIB,
             bytes,
-            eviction: Kind::S3Fifo,
+            eviction: Kind::Clock2QPlus,
             promotion_bytes_per_sec: 100 * MIB,
             promotion_copies: Budget::COPIES,
             queue_bytes: 16 * MIB,
