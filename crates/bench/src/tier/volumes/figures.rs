@@ -8,7 +8,7 @@ impl Run {
     /// Requests answered a second.
     pub const PER_SEC: Figure<Self> = Figure::new("", "op/s", Self::per_sec);
     /// The 99th percentile of latencies. It has no error of a timer: time is virtual.
-    pub const P99: Figure<Self> = Figure::new("p99", "us", |run| run.quantile_us(0.99));
+    pub const P99: Figure<Self> = Figure::new("p99", "us", |run: &Self| run.quantile_us(0.99));
     /// Promoted bytes for each byte of the users.
     pub const PROMOTED: Figure<Self> =
         Figure::new("promoted / user bytes", "x", Self::promoted_per_byte).optional();

@@ -22,7 +22,7 @@ const BLOCK: u64 = 4096;
 const SCATTER: u64 = 0x9e37_79b1;
 
 /// Clients of an offered load: as many requests may be under way.
-const CLIENTS: u64 = 512;
+const CLIENTS: u32 = 512;
 
 /// Which request comes next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -144,12 +144,12 @@ impl Load {
         let (begin, until) = (clock.now(), clock.now() + time);
         let apart = Duration::from_secs(1).div_f64(per_sec as f64);
         let all = (0..CLIENTS).map(async |client| {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 16 | client);
-            let mut due = begin + apart * u32::try_from(client).unwrap_or(0);
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 16 | u64::from(client));
+            let mut due = begin + apart * client;
             while due < until && clock.now() < until {
                 clock.sleep_until(due).await;
                 clients.request(&mut random, due, until).await?;
-                due = due + apart * CLIENTS as u32;
+                due = due + apart * CLIENTS;
             }
             anyhow::Ok(())
         });

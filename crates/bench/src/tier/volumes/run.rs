@@ -47,8 +47,6 @@ pub struct Run {
     pub counted: Counted,
     /// Whether there is a cache.
     pub is_cached: bool,
-    /// Bytes of each request.
-    pub request_bytes: u64,
     /// Bytes promoted from the start of the lead to the end of the run, and users' bytes meanwhile.
     pub promoted_all: u64,
     /// See [`Run::promoted_all`].

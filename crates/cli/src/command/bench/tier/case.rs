@@ -92,7 +92,6 @@ impl Bencher {
                 anyhow::Ok(Run {
                     counted: after.since(&before),
                     is_cached: arm.is_cached(),
-                    request_bytes: case.load.bytes,
                     promoted_all: after.since(&at_first).promoted_bytes,
                     users_all: bytes(case.warming, &warmed) + bytes(case.load, &answers),
                     answers,
