@@ -1,6 +1,8 @@
 //! A cache of equal units, without their bytes.
 
 use policy::cache::{Eviction, Slot};
+use policy::promote::{Access, AccessKind, Period};
+use policy::time::Instant;
 
 use super::scheme::{Promote, Scheme};
 
@@ -15,6 +17,15 @@ pub struct Counts {
     pub promoted: u64,
 }
 
+/// A request, as promotion sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) kind: AccessKind,
+    /// Whether it continues a sequential run.
+    pub(super) sequential: bool,
+    pub(super) now: Instant,
+}
+
 /// Units by number, held as a policy decides.
 pub(super) struct Cache {
     policy: Box<dyn Eviction>,
@@ -25,6 +36,8 @@ pub(super) struct Cache {
     slots: Vec<Option<Slot>>,
     /// The unit in each slot that was ever used.
     held: Vec<u32>,
+    /// When the unit in each of them was installed.
+    promoted: Vec<Period>,
     free: Vec<Slot>,
     counts: Counts,
 }
@@ -34,25 +47,29 @@ impl Cache {
     pub(super) fn new(scheme: Scheme, unit_bytes: u32, room: usize, footprint: usize) -> Self {
         Self {
             policy: scheme.kind.policy(),
-            promotion: scheme.promotion.start(),
+            promotion: scheme.promotion.start(room),
             unit_bytes,
             room,
             slots: vec![None; footprint],
             held: Vec::new(),
+            promoted: Vec::new(),
             free: Vec::new(),
             counts: Counts::default(),
         }
     }
 
-    /// An access to a unit, by its number.
-    pub(super) fn access(&mut self, unit: u32) {
+    /// An access of a request to a unit, by its number.
+    pub(super) fn access(&mut self, unit: u32, seen: Seen) {
+        let now = seen.now;
         self.counts.accesses += 1;
         if let Some(slot) = self.slots[unit as usize] {
             self.counts.hits += 1;
+            self.promotion.hit(self.promoted[slot as usize], now);
             return self.policy.hit(slot);
         }
-        let key = key(unit);
-        if !self.promotion.promotes(key) {
+        let (key, Seen { kind, sequential, .. }) = (key(unit), seen);
+        let ghost = self.policy.remembers(key);
+        if !self.promotion.promotes(Access { unit: key, kind, sequential, ghost }, now) {
             return;
         }
         if self.held.len() - self.free.len() == self.room
@@ -63,10 +80,12 @@ impl Cache {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.held.push(unit);
+            self.promoted.push(Period::default());
             Slot::try_from(self.held.len() - 1)
                 .expect("a slot for each unit, and they have u32 numbers")
         });
         self.held[slot as usize] = unit;
+        self.promoted[slot as usize] = self.promotion.promoted(key);
         self.slots[unit as usize] = Some(slot);
         self.counts.promoted += 1;
         self.policy.insert(slot, key, self.unit_bytes);

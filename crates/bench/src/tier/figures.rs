@@ -2,8 +2,9 @@
 
 use policy::units::{Bytes, KIB, MIB};
 
+use super::cache::Counts;
 use super::replay::{Cell, Replayed, UNIT_BYTES};
-use super::scheme::Scheme;
+use super::scheme::{Promotion, Scheme};
 use super::size::Size;
 use crate::report::{Axis, Curve, Plot, Report, Stroke, Table};
 
@@ -19,8 +20,9 @@ pub fn describe(report: &mut Report, replays: &[Replayed]) {
     );
     report.notes.push(
         "hits: the share of accesses that find their unit; a request is one access for each unit that it touches, reads \
-         and writes alike, from an empty cache on. Every miss installs its whole unit: promoted / user bytes are the \
-         bytes of installed units for each byte of the requests"
+         and writes alike, from an empty cache on. On demand every miss installs its whole unit; lazy, one of a unit that was \
+         accessed often enough lately, and that continues no sequential run. promoted / user bytes are the bytes of \
+         installed units for each byte of the requests"
             .into(),
     );
     report.notes.push(
@@ -32,21 +34,37 @@ pub fn describe(report: &mut Report, replays: &[Replayed]) {
     let facts = facts(report, replays);
     report.tables.push(facts);
     for (nth, unit_bytes) in UNIT_BYTES.into_iter().enumerate() {
-        let unit = Bytes(unit_bytes.into()).to_string();
-        let [mut hits, mut promoted] = [("hits", "%"), ("promoted / user bytes", "x")]
-            .map(|(what, unit_of_figure)| sheet(&unit, what, unit_of_figure));
-        hits.columns.push(LIMIT.into());
-        for replay in replays {
-            let of_unit = |cell: &&Cell| cell.unit_bytes == unit_bytes;
-            for cell in replay.cells.iter().filter(of_unit) {
-                let case = format!("{}, {} of {unit}", replay.name, size(cell));
-                add(report, &mut hits, &unit, &case, "%", hits_of(replay, cell, nth));
-                add(report, &mut promoted, &unit, &case, "x", promoted_of(replay, cell));
-            }
-            report.plots.push(plot(replay, nth, unit_bytes));
+        for promotion in Promotion::ALL {
+            describe_unit(report, replays, promotion, nth, unit_bytes);
         }
-        report.tables.extend([hits, promoted]);
     }
+}
+
+/// Adds the tables and plots of one size of units under one rule for promotion.
+fn describe_unit(
+    report: &mut Report,
+    replays: &[Replayed],
+    promotion: Promotion,
+    nth: usize,
+    unit_bytes: u32,
+) {
+    let unit = Bytes(unit_bytes.into()).to_string();
+    let [mut hits, mut promoted] = [("hits", "%"), ("promoted / user bytes", "x")]
+        .map(|(what, unit_of_figure)| sheet(&unit, promotion, what, unit_of_figure));
+    if promotion == Promotion::Demand {
+        hits.columns.push(LIMIT.into());
+    }
+    for replay in replays {
+        let of_unit = |cell: &&Cell| cell.unit_bytes == unit_bytes;
+        for cell in replay.cells.iter().filter(of_unit) {
+            let case = format!("{}, {} of {unit}", replay.name, size(cell));
+            add(report, &mut hits, &unit, &case, "%", hits_of(replay, cell, promotion, nth));
+            let figures = promoted_of(replay, cell, promotion);
+            add(report, &mut promoted, &unit, &case, "x", figures);
+        }
+        report.plots.push(plot(replay, promotion, nth, unit_bytes));
+    }
+    report.tables.extend([hits, promoted]);
 }
 
 /// The size of a cache: as it was asked for, and in units.
@@ -54,10 +72,10 @@ fn size(cell: &Cell) -> String {
     format!("{} = {}", cell.size, cell.room)
 }
 
-fn sheet(unit: &str, what: &str, unit_of_figure: &str) -> Table {
+fn sheet(unit: &str, promotion: Promotion, what: &str, unit_of_figure: &str) -> Table {
     Table {
-        title: format!("units of {unit}: {what}, {unit_of_figure}"),
-        columns: Scheme::all().map(Scheme::name).collect(),
+        title: format!("units of {unit}, {}: {what}, {unit_of_figure}", promotion.name()),
+        columns: Scheme::of(promotion).map(Scheme::name).collect(),
         lines: Vec::new(),
     }
 }
@@ -78,18 +96,24 @@ fn add(
     table.lines.push((case.into(), figures.into_iter().map(Some).collect()));
 }
 
-/// The hits of each scheme in percent, and their limit.
-fn hits_of(replay: &Replayed, cell: &Cell, nth: usize) -> Vec<f64> {
+/// The counts of the schemes with one rule.
+fn counts_of(cell: &Cell, promotion: Promotion) -> impl Iterator<Item = &Counts> {
+    let counts = Scheme::all().zip(&cell.counts);
+    counts.filter(move |(scheme, _)| scheme.promotion == promotion).map(|(_, counts)| counts)
+}
+
+/// The hits of each scheme with a rule in percent, and their limit.
+fn hits_of(replay: &Replayed, cell: &Cell, promotion: Promotion, nth: usize) -> Vec<f64> {
     let percent = |hits: u64, accesses: u64| 100.0 * hits as f64 / accesses as f64;
     let (accesses, footprint) = (replay.facts.accesses[nth], replay.facts.footprint[nth]);
     let limit = percent(accesses - footprint, accesses);
-    let hits = cell.counts.iter().map(|counts| percent(counts.hits, counts.accesses));
+    let hits = counts_of(cell, promotion).map(|counts| percent(counts.hits, counts.accesses));
     hits.chain([limit]).collect()
 }
 
-fn promoted_of(replay: &Replayed, cell: &Cell) -> Vec<f64> {
+fn promoted_of(replay: &Replayed, cell: &Cell, promotion: Promotion) -> Vec<f64> {
     let bytes = |units: u64| units as f64 * f64::from(cell.unit_bytes);
-    let promoted = cell.counts.iter().map(|counts| bytes(counts.promoted));
+    let promoted = counts_of(cell, promotion).map(|counts| bytes(counts.promoted));
     promoted.map(|bytes| bytes / replay.facts.bytes as f64).collect()
 }
 
@@ -130,11 +154,11 @@ fn facts(report: &mut Report, replays: &[Replayed]) -> Table {
 }
 
 /// Hits over the size of the cache.
-fn plot(replay: &Replayed, nth: usize, unit_bytes: u32) -> Plot {
+fn plot(replay: &Replayed, promotion: Promotion, nth: usize, unit_bytes: u32) -> Plot {
     let footprint = replay.facts.footprint[nth] as f64;
     let cells: Vec<&Cell> =
         replay.cells.iter().filter(|cell| cell.unit_bytes == unit_bytes).collect();
-    let names = Scheme::all().map(Scheme::name).chain([LIMIT.into()]);
+    let names = Scheme::of(promotion).map(Scheme::name).chain([LIMIT.into()]);
     let curves = names.enumerate().map(|(at, name)| {
         let stroke = if name == LIMIT { Stroke::Dashes } else { Stroke::Line };
         let mut points: Vec<(f64, f64)> = Vec::new();
@@ -143,13 +167,17 @@ fn plot(replay: &Replayed, nth: usize, unit_bytes: u32) -> Plot {
                 Size::Percent(percent) => percent,
                 Size::Bytes(_) => 100.0 * cell.room as f64 / footprint,
             };
-            points.push((percent, hits_of(replay, cell, nth)[at]));
+            points.push((percent, hits_of(replay, cell, promotion, nth)[at]));
         }
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
         Curve::new(name, stroke, points)
     });
     let unit = Bytes(unit_bytes.into());
-    let title = format!("{}, units of {unit}: hits by the size of the cache", replay.name);
+    let title = format!(
+        "{}, units of {unit}, {}: hits by the size of the cache",
+        replay.name,
+        promotion.name()
+    );
     let axes = ["cache, % of the footprint", "hits, %"];
     Plot { x_axis: Axis::Log, ..Plot::new(title, axes, curves) }
 }

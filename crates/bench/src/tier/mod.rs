@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A replay does no I/O besides reading the trace: it asks the policies of [`policy::cache`] which unit a cache of a
-//! given size would hold, and counts hits and installed bytes. It says nothing about time.
+//! given size would hold, and [`policy::promote`] which misses install theirs, and counts hits and installed bytes. It
+//! says nothing about time.
 
 mod cache;
 mod figures;
@@ -15,6 +16,7 @@ mod scheme;
 mod size;
 mod source;
 mod units;
+pub mod volumes;
 
 pub use cache::Counts;
 pub use figures::describe;

@@ -1,9 +1,13 @@
 //! The replay of one trace through every scheme.
 
+use std::time::Duration;
+
 use anyhow::ensure;
+use policy::promote::{AccessKind, Runs};
+use policy::time::Instant;
 use policy::units::{KIB, MIB};
 
-use super::cache::{Cache, Counts};
+use super::cache::{Cache, Counts, Seen};
 use super::scheme::Scheme;
 use super::size::Size;
 use super::source::Source;
@@ -11,6 +15,12 @@ use super::units::Units;
 
 /// Sizes of the cached unit, in bytes: a block, as dm-cache and bcache may have it, and a piece of an object.
 pub const UNIT_BYTES: [u32; 2] = [4 * KIB as u32, MIB as u32];
+
+/// Sequential runs that are remembered.
+const RUNS: usize = 4096;
+
+/// The time between two requests of a trace without times.
+const APART: Duration = Duration::from_millis(1);
 
 /// What a trace asks for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -107,11 +117,17 @@ fn replay_through(
         .zip(cells.chunks(sizes.max(1)))
         .map(|(units, cells)| caches(units, cells))
         .collect();
+    let (mut runs, mut now) = (Runs::new(RUNS), Instant::ZERO);
     for request in source.requests()? {
         let request = request?;
+        let next = if request.at.is_zero() { now + APART } else { Instant::ZERO + request.at };
+        now = now.max(next);
+        let kind = if request.is_write { AccessKind::Write } else { AccessKind::Read };
+        let sequential = runs.note(request.volume.into(), request.offset, request.len.into());
+        let seen = Seen { kind, sequential, now };
         for (units, caches) in units.iter().zip(&mut caches) {
             for unit in units.numbers(&request) {
-                caches.iter_mut().for_each(|cache| cache.access(unit));
+                caches.iter_mut().for_each(|cache| cache.access(unit, seen));
             }
         }
     }

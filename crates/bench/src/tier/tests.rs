@@ -20,7 +20,11 @@ fn temporary() -> tempfile::TempDir {
 }
 
 fn counts(replayed: &Replayed, unit_bytes: u32, kind: Kind) -> Vec<Counts> {
-    let scheme = Scheme::all().position(|scheme| scheme.kind == kind).expect("every kind is there");
+    counts_of(replayed, unit_bytes, Scheme { kind, promotion: Promotion::Demand })
+}
+
+fn counts_of(replayed: &Replayed, unit_bytes: u32, scheme: Scheme) -> Vec<Counts> {
+    let scheme = Scheme::all().position(|one| one == scheme).expect("every scheme is there");
     let of_unit = replayed.cells.iter().filter(|cell| cell.unit_bytes == unit_bytes);
     of_unit.map(|cell| cell.counts[scheme]).collect()
 }
@@ -46,7 +50,7 @@ fn lru_hits_what_a_stack_of_its_size_holds() {
 }
 
 #[test]
-fn every_miss_installs_its_unit_and_no_cache_hits_a_first_access() {
+fn on_demand_every_miss_installs_its_unit_and_no_cache_hits_a_first_access() {
     let of = StandIn::ALL[3];
     let source = Source::StandIn { of, requests: 5000, seed: 3 };
     let replayed = replay(&source, &Size::DEFAULT).expect("a stand-in");
@@ -54,10 +58,14 @@ fn every_miss_installs_its_unit_and_no_cache_hits_a_first_access() {
     for cell in &replayed.cells {
         let nth = usize::from(cell.unit_bytes == UNIT_BYTES[1]);
         assert_eq!(cell.counts.len(), Scheme::all().count());
-        for counts in &cell.counts {
+        for (scheme, counts) in Scheme::all().zip(&cell.counts) {
             assert_eq!(counts.accesses, replayed.facts.accesses[nth]);
-            assert_eq!(counts.promoted, counts.accesses - counts.hits);
-            assert!(counts.promoted >= replayed.facts.footprint[nth]);
+            let misses = counts.accesses - counts.hits;
+            assert!(misses >= replayed.facts.footprint[nth]);
+            match scheme.promotion {
+                Promotion::Demand => assert_eq!(counts.promoted, misses),
+                Promotion::Lazy => assert!(counts.promoted < misses),
+            }
         }
     }
     // A larger LRU holds all that a smaller one holds.
@@ -73,7 +81,20 @@ fn a_cache_of_the_whole_footprint_misses_each_unit_once() {
     let replayed = replay(&source, &[Size::Percent(100.0)]).expect("a trace");
     for (cell, footprint) in replayed.cells.iter().zip(replayed.facts.footprint) {
         assert_eq!(cell.room as u64, footprint);
-        assert!(cell.counts.iter().all(|counts| counts.promoted == footprint));
+        let demand = Scheme::all().zip(&cell.counts).take(Kind::ALL.len());
+        assert!(demand.into_iter().all(|(_, counts)| counts.promoted == footprint));
+    }
+}
+
+#[test]
+fn a_scan_is_not_installed_lazily() {
+    let dir = temporary();
+    let source = trace(&dir, (0..300).chain(0..300));
+    let replayed = replay(&source, &[Size::Percent(100.0)]).expect("a trace");
+    for unit_bytes in UNIT_BYTES {
+        let scheme = Scheme { kind: Kind::Clock2QPlus, promotion: Promotion::Lazy };
+        // At most where the scan begins again.
+        assert!(counts_of(&replayed, unit_bytes, scheme)[0].promoted <= 1);
     }
 }
 
@@ -104,11 +125,17 @@ fn a_report_says_that_it_was_computed_and_has_each_scheme() {
         row.and_then(|row| row.value)
     };
     let case = "ids.txt, 50 % = 1 of 4 KiB";
-    for scheme in Scheme::all().map(Scheme::name) {
-        assert_eq!(value("units of 4 KiB", case, &scheme, "%"), Some(50.0), "{scheme}");
-        assert_eq!(value("units of 4 KiB", case, &scheme, "x"), Some(0.5), "{scheme}");
+    for scheme in Scheme::all() {
+        // Lazy: the second access installs the unit, and only the third one hits.
+        let (hits, promoted) = match scheme.promotion {
+            Promotion::Demand => (50.0, 0.5),
+            Promotion::Lazy => (25.0, 0.25),
+        };
+        let scheme = scheme.name();
+        assert_eq!(value("units of 4 KiB", case, &scheme, "%"), Some(hits), "{scheme}");
+        assert_eq!(value("units of 4 KiB", case, &scheme, "x"), Some(promoted), "{scheme}");
     }
     assert_eq!(value("units of 4 KiB", case, "limit", "%"), Some(50.0));
     assert_eq!(value("trace", "ids.txt", "mean request", "KiB"), Some(4.0));
-    assert_eq!((report.tables.len(), report.plots.len()), (5, 2));
+    assert_eq!((report.tables.len(), report.plots.len()), (9, 4));
 }

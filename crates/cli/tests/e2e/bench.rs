@@ -86,7 +86,7 @@ fn policies_are_compared_by_replay_of_traces_and_stand_ins() {
     let case = "\"case\": \"stand-in for hm_0, 10 % = ";
     assert!(json.contains(case) && json.contains("computed by replay"), "{}", ended.out);
     let page = std::fs::read_to_string(place.path("t.html")).expect("a page");
-    assert_eq!(page.matches("<svg").count(), 10);
+    assert_eq!(page.matches("<svg").count(), 20);
 
     // Ten requests of one block each: with room for two blocks, only the last is a hit.
     std::fs::write(place.path("ids.txt"), "1\n2\n3\n1\n2\n3\n4\n5\n6\n6\n").expect("room");

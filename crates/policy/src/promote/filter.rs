@@ -156,6 +156,11 @@ impl Filter {
         }
     }
 
+    /// Notes an access to a cached unit that the slow pool served: a write, or a read of a part that is not cached.
+    pub fn pass(&mut self, now: Instant) {
+        self.step(now);
+    }
+
     /// Notes that a unit is cached from now on. Its accesses so far no longer count.
     pub fn promoted(&mut self, unit: u64) -> Period {
         self.counts.forget(unit);

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use policy::promote::{Access, Adjustment, Period};
+use policy::time::Instant;
+
 /// What the filter says about a read that missed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Admission {
@@ -13,20 +16,42 @@ pub enum Admission {
     Unit,
 }
 
-/// Decides on promotions. The tier reports every access of a user, under a lock: answers must be fast.
+/// Decides on promotions. The tier reports every access of a user, in order and under a lock: answers must be fast.
+///
+/// A request is one call of [`Admit::request`], then one call for each unit that it touches.
 pub trait Admit: Send {
-    /// A read of `bytes` in a unit missed. `object` and `extent` name the unit for as long as the tier is open; the bytes are
-    /// counted from the beginning of the object.
-    fn missed(&mut self, object: u32, extent: u32, bytes: Range<u64>) -> Admission;
-
-    /// An access in a unit that is on the fast volume.
-    fn hit(&mut self, object: u32, extent: u32, bytes: Range<u64>) {
-        let _ = (object, extent, bytes);
+    /// A request for `bytes` of an object begins; `object` is the object's number for as long as the tier is open. Returns
+    /// whether it continues a sequential run.
+    fn request(&mut self, object: u32, bytes: &Range<u64>) -> bool {
+        let _ = (object, bytes);
+        false
     }
 
-    /// Pages of a unit were installed.
-    fn promoted(&mut self, object: u32, extent: u32) {
-        let _ = (object, extent);
+    /// An access to a unit that has no place. The answer counts for reads.
+    fn missed(&mut self, access: Access, now: Instant) -> Admission;
+
+    /// An access to a unit that has a place, which the slow volume serves: a write, or a read of pages that are missing.
+    /// The answer counts for reads. By default it installs the pages unless the request continues a run.
+    fn unserved(&mut self, access: Access, now: Instant) -> Admission {
+        let _ = now;
+        if access.sequential { Admission::Bypass } else { Admission::Pages }
+    }
+
+    /// A read that the fast volume serves, of a unit that got its place in this period.
+    fn hit(&mut self, promoted: Period, now: Instant) {
+        let _ = (promoted, now);
+    }
+
+    /// A unit got a place. Returns the current period.
+    fn promoted(&mut self, unit: u64) -> Period {
+        let _ = unit;
+        Period::default()
+    }
+
+    /// Adjusts to what promotions brought. Called every few seconds.
+    fn adjust(&mut self, now: Instant) -> Option<Adjustment> {
+        let _ = now;
+        None
     }
 }
 
@@ -35,7 +60,7 @@ pub trait Admit: Send {
 pub struct Always;
 
 impl Admit for Always {
-    fn missed(&mut self, _: u32, _: u32, _: Range<u64>) -> Admission {
+    fn missed(&mut self, _: Access, _: Instant) -> Admission {
         Admission::Pages
     }
 }

@@ -1,7 +1,7 @@
 //! A fast volume in use: its map, its slab and its journal, and how reads, changes and fills take part in them.
 //!
 //! ```text
-//!   read     settled ─▶ [map: route, pin, begin fills] ─▶ fast and slow together ─▶ fills into the queue
+//!   read     settled ─▶ [map: route, pin, hear the filter, begin fills] ─▶ fast and slow together ─▶ fills into the queue
 //!   change   claim ─▶ doubt ─▶ [map: drop pages, void fills, pin] ─▶ slow, fast ─▶ [map: valid again]
 //!   fill     slab ─▶ [map: valid, unless void]
 //! ```
@@ -13,13 +13,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use policy::cache::Slot;
+use policy::promote::{Access, AccessKind};
 use policy::purpose::Io;
 use volume::{IoBuf, IoBufMut, Name, Object, Result};
 
-use super::admit::{Admission, Admit};
+use super::accesses::{Accesses, Hit, Telling};
+use super::admit::Admission;
 use super::figures::Counters;
 use super::journal::Journal;
-use super::map::{Map, Unit};
+use super::map::{self, Map, Unit};
 use super::route::{self, PAGE, Route};
 use super::slab::{OWN, Slab};
 use super::track::Track;
@@ -35,6 +37,7 @@ pub(super) struct Fast {
     pub(super) slab: Slab,
     pub(super) journal: Journal,
     pub(super) unit: u64,
+    pub(super) accesses: Arc<Accesses>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -71,6 +74,12 @@ pub(super) struct Fill {
     pub(super) is_whole: bool,
 }
 
+/// A slot that a reader uses.
+pub(super) struct Pin<'a> {
+    fast: &'a Fast,
+    pub(super) slot: Slot,
+}
+
 pub(super) struct Pins {
     fast: Arc<Fast>,
     slots: Vec<Slot>,
@@ -94,14 +103,49 @@ impl Fast {
         self.unit / PAGE
     }
 
-    /// Routes a read of `range`, which no change claims, and begins the fills that `admit` and the queue (`may_fill`)
-    /// allow.
+    /// A read whose pages are all valid and in one unit, the common case: it takes one lock and no memory. `None` is for
+    /// [`Fast::begin_read`]. `counts` says that the filter hears of it.
+    pub(super) fn begin_hit(
+        &self,
+        track: &Track,
+        range: &Range<u64>,
+        counts: bool,
+    ) -> Option<Pin<'_>> {
+        let extent = range.start / self.unit;
+        let unit = Unit { object: track.number, extent: extent.try_into().ok()? };
+        let unit_at = extent * self.unit;
+        if range.end > unit_at + self.unit {
+            return None;
+        }
+        let mut pages = (range.start - unit_at) / PAGE..(range.end - unit_at).div_ceil(PAGE);
+        let mut map = self.map.lock();
+        let slot = map.find(unit)?;
+        if !pages.all(|page| map.is_valid(slot, page as u32)) {
+            return None;
+        }
+        map.pin(slot);
+        if counts {
+            map.hit(slot);
+            self.heard(&mut map, track.number, slot, range.clone());
+        }
+        drop(map);
+        Some(Pin { fast: self, slot })
+    }
+
+    /// Has the filter hear of a hit. `request` is empty for all units of a request but the first.
+    fn heard(&self, map: &mut Map, object: u32, slot: Slot, request: Range<u64>) {
+        let hit = Hit { object, promoted: map.promoted(slot), request };
+        self.accesses.hit(&mut map.batch, hit);
+    }
+
+    /// Routes a read of `range`, which no change claims, and begins the fills that the filter and the queue (`may_fill`)
+    /// allow. `counts` says that the filter hears of it; otherwise nothing is filled.
     pub(super) fn begin_read(
         self: &Arc<Self>,
         track: &Track,
         range: Range<u64>,
         may_fill: bool,
-        admit: &mut dyn Admit,
+        counts: bool,
     ) -> Reading {
         let mut map = self.map.lock();
         let first = range.start / self.unit;
@@ -109,49 +153,103 @@ impl Fast {
             |extent: u64| Some(Unit { object: track.number, extent: extent.try_into().ok()? });
         let slots: Vec<_> =
             (first..range.end.div_ceil(self.unit)).map(|extent| map.find(unit(extent)?)).collect();
-        let route = route::route(range, |page| {
+        let route = route::route(range.clone(), |page| {
             let slot = slots[(page / self.pages_per_unit() - first) as usize]?;
             map.is_valid(slot, (page % self.pages_per_unit()) as u32).then_some(slot)
         });
         let mut pins = Pins { fast: Arc::clone(self), slots: Vec::new() };
-        for (slot, piece) in &route.fast {
+        for (slot, _) in &route.fast {
             map.pin(*slot);
             pins.slots.push(*slot);
-            map.hit(*slot);
-            admit.hit(track.number, (piece.start / self.unit) as u32, piece.clone());
         }
         let mut fills = Vec::new();
-        if !route.slow.is_empty() {
-            for extent in route.slow.start / self.unit..route.slow.end.div_ceil(self.unit) {
-                let Some(unit) = unit(extent) else { continue };
-                let whole = extent * self.unit..(extent + 1) * self.unit;
-                let missed = route.slow.start.max(whole.start)..route.slow.end.min(whole.end);
-                let admission = admit.missed(unit.object, unit.extent, missed.clone());
-                let is_whole = admission == Admission::Unit;
-                let pages = if is_whole { whole } else { route::widened(&missed) };
-                if admission == Admission::Bypass {
-                    continue;
+        if counts {
+            pins.slots.iter().for_each(|&slot| map.hit(slot));
+            if route.slow.is_empty() {
+                let mut request = range;
+                for (slot, _) in &route.fast {
+                    let request = std::mem::take(&mut request);
+                    self.heard(&mut map, track.number, *slot, request);
                 }
-                if !may_fill || track.is_bypassed() || !track.changes.is_free(&pages) {
-                    self.counters.promotions_dropped.add(1);
-                    continue;
-                }
-                // A slot found above may have got another unit for the fill before.
-                let slot = map.find(unit).or_else(|| map.take_slot(unit));
-                match slot.filter(|&slot| map.begin_fill(slot)) {
-                    None => self.counters.promotions_dropped.add(1),
-                    Some(slot) => {
-                        let (fast, extent) = (Arc::clone(self), unit.extent);
-                        fills.push(Fill { fast, slot, extent, is_whole });
-                    }
-                }
+            } else {
+                fills = self.begin_fills(&mut map, track, &range, &route, may_fill);
             }
         }
         drop(map);
         Reading { route, fills, pins }
     }
 
-    /// Begins a change of `range`, which the caller has claimed: drops its pages.
+    /// Begins the fills of what a read of `range` misses.
+    fn begin_fills(
+        self: &Arc<Self>,
+        map: &mut Map,
+        track: &Track,
+        range: &Range<u64>,
+        route: &Route,
+        may_fill: bool,
+    ) -> Vec<Fill> {
+        let mut fills = Vec::new();
+        let Telling { mut admit, now } = self.accesses.tell(&mut map.batch);
+        let sequential = admit.request(track.number, range);
+        route.fast.iter().for_each(|(slot, _)| admit.hit(map.promoted(*slot), now));
+        for extent in route.slow.start / self.unit..route.slow.end.div_ceil(self.unit) {
+            let Ok(number) = extent.try_into() else { continue };
+            let unit = Unit { object: track.number, extent: number };
+            let held = map.find(unit);
+            let ghost = held.is_none() && map.remembers(unit);
+            let access = Access { unit: map::key(unit), kind: AccessKind::Read, sequential, ghost };
+            let admission = match held {
+                None => admit.missed(access, now),
+                Some(slot) => {
+                    map.hit(slot);
+                    admit.unserved(access, now)
+                }
+            };
+            if admission == Admission::Bypass {
+                continue;
+            }
+            let whole = extent * self.unit..(extent + 1) * self.unit;
+            let missed = route.slow.start.max(whole.start)..route.slow.end.min(whole.end);
+            let is_whole = admission == Admission::Unit;
+            let pages = if is_whole { whole } else { route::widened(&missed) };
+            if !may_fill || track.is_bypassed() || !track.changes.is_free(&pages) {
+                self.counters.promotions_dropped.add(1);
+                continue;
+            }
+            let slot = held.or_else(|| {
+                let slot = map.take_slot(unit)?;
+                map.set_promoted(slot, admit.promoted(access.unit));
+                Some(slot)
+            });
+            match slot.filter(|&slot| map.begin_fill(slot)) {
+                None => self.counters.promotions_dropped.add(1),
+                Some(slot) => {
+                    fills.push(Fill { fast: Arc::clone(self), slot, extent: number, is_whole });
+                }
+            }
+        }
+        fills
+    }
+
+    /// Has the filter hear of a write.
+    fn written(&self, map: &mut Map, object: u32, range: &Range<u64>) {
+        let Telling { mut admit, now } = self.accesses.tell(&mut map.batch);
+        let sequential = admit.request(object, range);
+        for extent in units(range, self.unit) {
+            let unit = Unit { object, extent };
+            let held = map.find(unit);
+            let ghost = held.is_none() && map.remembers(unit);
+            let access =
+                Access { unit: map::key(unit), kind: AccessKind::Write, sequential, ghost };
+            match held {
+                Some(_) => admit.unserved(access, now),
+                None => admit.missed(access, now),
+            };
+        }
+    }
+
+    /// Begins a change of `range`, which the caller has claimed: drops its pages. `counts` says that it is a write, of which
+    /// the filter hears.
     ///
     /// # Errors
     /// Slots that need a doubt first.
@@ -159,6 +257,7 @@ impl Fast {
         self: &Arc<Self>,
         object: u32,
         range: &Range<u64>,
+        counts: bool,
     ) -> std::result::Result<Changed, Vec<Slot>> {
         let mut map = self.map.lock();
         let found = map.within(object, units(range, self.unit));
@@ -166,6 +265,9 @@ impl Fast {
             found.iter().map(|(slot, _)| *slot).filter(|&slot| map.is_marked(slot)).collect();
         if !marked.is_empty() {
             return Err(marked);
+        }
+        if counts {
+            self.written(&mut map, object, range);
         }
         let mut pins = Pins { fast: Arc::clone(self), slots: Vec::new() };
         let (mut parts, mut is_alone) = (Vec::new(), true);
@@ -357,6 +459,12 @@ impl Fill {
 impl Drop for Fill {
     fn drop(&mut self) {
         self.fast.map.lock().end_fill(self.slot);
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.fast.map.lock().unpin(self.slot);
     }
 }
 

@@ -12,7 +12,9 @@
 use std::ops::Range;
 
 use policy::cache::{Eviction, Kind, Slot};
+use policy::promote::Period;
 
+use super::accesses::Batch;
 use super::record::Placed;
 
 const NONE: Slot = Slot::MAX;
@@ -46,6 +48,8 @@ struct Entry {
     /// Readers, writers and fills that use the slot.
     pins: u32,
     fills: u32,
+    /// When the unit got its place.
+    promoted: Period,
     flags: u8,
 }
 
@@ -61,13 +65,16 @@ pub(super) struct Map {
     bytes_per_unit: u32,
     valid: u64,
     evictions: u64,
+    /// Hits that the filter did not hear of yet.
+    pub(super) batch: Batch,
 }
 
 impl Map {
     /// A map of `slots` free slots with `pages` pages each.
     pub(super) fn new(slots: u32, pages: usize, bytes_per_unit: u32, kind: Kind) -> Self {
         let unit = Unit { object: 0, extent: 0 };
-        let entry = Entry { unit, next: NONE, pins: 0, fills: 0, flags: 0 };
+        let entry =
+            Entry { unit, next: NONE, pins: 0, fills: 0, promoted: Period::default(), flags: 0 };
         let words = pages.div_ceil(64);
         Self {
             words,
@@ -80,6 +87,7 @@ impl Map {
             bytes_per_unit,
             valid: 0,
             evictions: 0,
+            batch: Batch::with_room(),
         }
     }
 
@@ -154,9 +162,10 @@ impl Map {
         let bucket = self.bucket(unit);
         let entry = &mut self.entries[slot as usize];
         entry.unit = unit;
+        entry.promoted = Period::default();
         entry.flags = HELD | RANKED;
         entry.next = std::mem::replace(&mut self.buckets[bucket], slot);
-        self.policy.insert(slot, hash(unit), self.bytes_per_unit);
+        self.policy.insert(slot, key(unit), self.bytes_per_unit);
     }
 
     /// Puts a unit of the durable checkpoint back; false if the slot does not exist or is not free.
@@ -181,6 +190,20 @@ impl Map {
         if self.entries[slot as usize].flags & RANKED != 0 {
             self.policy.hit(slot);
         }
+    }
+
+    /// Whether the unit was evicted lately.
+    pub(super) fn remembers(&self, unit: Unit) -> bool {
+        self.policy.remembers(key(unit))
+    }
+
+    /// When the unit in this slot got its place.
+    pub(super) fn promoted(&self, slot: Slot) -> Period {
+        self.entries[slot as usize].promoted
+    }
+
+    pub(super) fn set_promoted(&mut self, slot: Slot, promoted: Period) {
+        self.entries[slot as usize].promoted = promoted;
     }
 
     pub(super) fn is_valid(&self, slot: Slot, page: u32) -> bool {
@@ -233,7 +256,7 @@ impl Map {
             let Some(slot) = self.policy.evict() else { return false };
             let entry = &mut self.entries[slot as usize];
             if entry.pins > 0 {
-                self.policy.insert(slot, hash(entry.unit), self.bytes_per_unit);
+                self.policy.insert(slot, key(entry.unit), self.bytes_per_unit);
                 continue;
             }
             entry.flags &= !RANKED;
@@ -368,14 +391,14 @@ impl Map {
     }
 
     fn bucket(&self, unit: Unit) -> usize {
-        hash(unit) as usize & (self.buckets.len() - 1)
+        key(unit) as usize & (self.buckets.len() - 1)
     }
 }
 
-/// Spreads numbers that lie close together.
-fn hash(unit: Unit) -> u64 {
-    let key = u64::from(unit.object) << 32 | u64::from(unit.extent);
-    let mixed = (key ^ key >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// A hash of a unit, for the policies: numbers that lie close together are spread.
+pub(super) fn key(unit: Unit) -> u64 {
+    let number = u64::from(unit.object) << 32 | u64::from(unit.extent);
+    let mixed = (number ^ number >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32
 }
 

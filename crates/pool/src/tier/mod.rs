@@ -10,18 +10,21 @@
 //! older bytes than the slow one. `docs/adr/0037-cache-tier.md` has the rules.
 //!
 //! A unit is a range of an object, 1 MiB by default, of which any pages may be on the fast volume. [`Admit`] says which units
-//! are worth a place; `policy::cache` says which lose theirs.
+//! are worth a place, by default after several reads ([`Lazy`]); `policy::cache` says which lose theirs.
 
+mod accesses;
 mod admit;
 mod fast;
 mod figures;
 mod identity;
 mod journal;
+mod lazy;
 mod map;
 mod object;
 mod promotion;
 mod record;
 mod route;
+mod rule;
 mod shared;
 mod slab;
 #[expect(clippy::module_inception, reason = "the door of the module has its name")]
@@ -30,4 +33,6 @@ mod track;
 
 pub use admit::{Admission, Admit, Always};
 pub use figures::Figures;
+pub use lazy::Lazy;
+pub use rule::Promotion;
 pub use tier::{Options, Tier};

@@ -9,6 +9,7 @@ use volume::{
     Check, Error, Extent, Io, IoBuf, IoBufMut, Object, Pending, Result, Zeros, blocking, extent,
 };
 
+use super::accesses::counts;
 use super::fast::{Changed, Fast, Fill, Reading, Source, units};
 use super::route;
 use super::shared::{Install, Shared};
@@ -47,28 +48,26 @@ impl TierObject {
         let Some(fast) = self.shared.fast() else {
             return self.slow.read_at(offset, into, io).await;
         };
-        let may_fill = self.shared.queue.has_room();
-        let reading = {
-            let mut admit = self.shared.admit.lock();
-            fast.begin_read(&self.track, range.clone(), may_fill, &mut **admit)
-        };
         let len = (range.end - range.start) as usize;
         into.resize(len);
+        let counts = counts(io);
+        if let Some(pin) = fast.begin_hit(&self.track, &range, counts) {
+            self.shared.counters.hit_bytes.add(len as u64);
+            match fast.read(pin.slot, range.clone(), into, io).await {
+                Ok(read) => return Ok(read),
+                Err(e) => self.fast_failed(&fast, range.start, &e),
+            }
+            return self.slow.read_at(offset, IoBufMut::zeroed(len), io).await;
+        }
+        let may_fill = self.shared.queue.has_room();
+        let reading = fast.begin_read(&self.track, range.clone(), may_fill, counts);
         let missed = reading.route.slow.end - reading.route.slow.start;
         self.shared.counters.missed_bytes.add(missed);
         self.shared.counters.hit_bytes.add(len as u64 - missed);
         if reading.route.fast.is_empty() && reading.fills.is_empty() {
             return self.slow.read_at(offset, into, io).await;
         }
-        let read = match (missed, &reading.route.fast[..]) {
-            // Most hits: no second buffer.
-            (0, [(slot, piece)]) => match fast.read(*slot, piece.clone(), into, io).await {
-                Ok(read) => return Ok(read),
-                Err(e) => Err((piece.start, e)),
-            },
-            _ => self.read_both(&fast, reading, &range, into, io).await?,
-        };
-        match read {
+        match self.read_both(&fast, reading, &range, into, io).await? {
             Ok(read) => Ok(read),
             Err((at, e)) => {
                 self.fast_failed(&fast, at, &e);
@@ -147,8 +146,8 @@ impl TierObject {
     }
 
     /// Claims a range, and drops its pages once no crash can bring them back. `marked` is the range that is in doubt until
-    /// the next sync.
-    async fn begin(&self, range: Range<u64>, marked: Range<u64>) -> Result<Change> {
+    /// the next sync; `counts` says that the filter hears of a write.
+    async fn begin(&self, range: Range<u64>, marked: Range<u64>, counts: bool) -> Result<Change> {
         let claimed = route::widened(&range);
         let claim = self.track.changes.claim(claimed).await;
         let marks = self.track.change(units(&marked, self.shared.unit));
@@ -156,7 +155,7 @@ impl TierObject {
             let Some(fast) = self.shared.fast_for_change().await? else {
                 return Ok(Change { marks, changed: None, _claim: claim });
             };
-            match fast.begin_change(self.track.number, &range) {
+            match fast.begin_change(self.track.number, &range, counts) {
                 Ok(changed) => {
                     return Ok(Change { marks, changed: Some((fast, changed)), _claim: claim });
                 }
@@ -184,7 +183,7 @@ impl TierObject {
         }
         // A gap behind the end of the object becomes zeros.
         let marked = range.start.min(self.slow.len())..range.end;
-        let Change { marks, changed, _claim } = self.begin(range, marked).await?;
+        let Change { marks, changed, _claim } = self.begin(range, marked, counts(io)).await?;
         let ended = if is_durable { Ended::Durable } else { Ended::Written };
         let Some((fast, changed)) = changed else {
             on_slow().await?;
@@ -220,7 +219,7 @@ impl TierObject {
         if self.is_plain() {
             return on_slow.await;
         }
-        let change = self.begin(range, marked).await?;
+        let change = self.begin(range, marked, false).await?;
         on_slow.await?;
         change.marks.end(ended);
         Ok(())
@@ -297,7 +296,7 @@ impl Object for TierObject {
             if self.is_plain() || range.is_empty() {
                 return self.slow.read_again(offset, into, io, check).await;
             }
-            let change = self.begin(range.clone(), range.start..range.start).await?;
+            let change = self.begin(range.clone(), range.start..range.start, false).await?;
             let read = self.slow.read_again(offset, into, io, check).await;
             change.marks.end(Ended::Durable);
             read

@@ -1,12 +1,10 @@
-//! Installs that wait for their turn, and the rate at which they run: off the users' path.
+//! Installs that wait for their turn, off the users' path.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use policy::time::{Instant, NANOS_PER_SEC};
 
 /// A bounded queue of jobs, each of some bytes.
 pub(super) struct Queue<J> {
@@ -45,6 +43,11 @@ impl<J> Queue<J> {
         Ok(())
     }
 
+    /// The bytes of the next job.
+    pub(super) fn next_bytes(&self) -> Option<u64> {
+        self.state.lock().jobs.front().map(|(_, bytes)| *bytes)
+    }
+
     pub(super) fn pop(&self) -> Option<(J, u64)> {
         let mut state = self.state.lock();
         let (job, bytes) = state.jobs.pop_front()?;
@@ -77,27 +80,6 @@ impl<J> Queue<J> {
     }
 }
 
-/// Bytes a second, without credit for idle times.
-pub(super) struct Pace {
-    bytes_per_sec: u64,
-    free_at: Instant,
-}
-
-impl Pace {
-    pub(super) const fn new(bytes_per_sec: u64) -> Self {
-        Self { bytes_per_sec, free_at: Instant::ZERO }
-    }
-
-    /// When a job of `bytes` may begin.
-    pub(super) fn charge(&mut self, now: Instant, bytes: u64) -> Instant {
-        let at = self.free_at.max(now);
-        let nanos = u128::from(bytes) * u128::from(NANOS_PER_SEC);
-        let nanos = nanos / u128::from(self.bytes_per_sec.max(1));
-        self.free_at = at + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        at
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,17 +90,8 @@ mod tests {
         assert_eq!(queue.push('a', 9), Ok(()));
         assert_eq!(queue.push('b', 9), Ok(()), "the last one may go over");
         assert_eq!(queue.push('c', 1), Err('c'));
+        assert_eq!(queue.next_bytes(), Some(9));
         assert_eq!(queue.pop(), Some(('a', 9)));
         assert!(queue.has_room());
-    }
-
-    #[test]
-    fn a_pace_spreads_jobs_and_saves_nothing() {
-        let mut pace = Pace::new(1000);
-        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        assert_eq!(pace.charge(at(0), 500), at(0));
-        assert_eq!(pace.charge(at(100), 100), at(500));
-        assert_eq!(pace.charge(at(9000), 1000), at(9000));
-        assert_eq!(pace.charge(at(9000), 1), at(10_000));
     }
 }

@@ -8,7 +8,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, RwLock};
 use volume::{Error, ErrorKind, Name, Result, Volume};
 
-use super::admit::Admit;
+use super::accesses::Accesses;
 use super::fast::{Fast, Fill, Source};
 use super::figures::Counters;
 use super::identity;
@@ -19,7 +19,7 @@ use super::track::Track;
 pub(super) struct Shared {
     pub(super) slow: Arc<dyn Volume>,
     pub(super) unit: u64,
-    pub(super) admit: Mutex<Box<dyn Admit>>,
+    pub(super) accesses: Arc<Accesses>,
     pub(super) queue: Queue<Install>,
     pub(super) tracks: Mutex<Tracks>,
     pub(super) counters: Arc<Counters>,
@@ -86,13 +86,13 @@ impl Shared {
         slow: Arc<dyn Volume>,
         unit: u64,
         queue_bytes: u64,
-        admit: Box<dyn Admit>,
+        accesses: Arc<Accesses>,
         head: Head,
     ) -> Self {
         Self {
             slow,
             unit,
-            admit: Mutex::new(admit),
+            accesses,
             queue: Queue::new(queue_bytes),
             tracks: Mutex::default(),
             counters: Arc::default(),

@@ -5,16 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{join_all, select};
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use policy::cache::Kind;
-use policy::units::{KIB, MIB};
+use policy::promote::{self, Budget};
+use policy::time::Instant;
+use policy::units::{BytesPerSec, KIB, MIB};
 use volume::ranges::{Claim, Ranges};
 use volume::{
     Clock, Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result,
     Space, Volume, ready,
 };
 
+use super::accesses::Accesses;
 use super::admit::Admit;
 use super::fast::Fast;
 use super::figures::Figures;
@@ -22,7 +27,6 @@ use super::identity;
 use super::journal::{self, Journal, Stored};
 use super::map::{Map, Unit};
 use super::object::TierObject;
-use super::promotion::Pace;
 use super::record::Head;
 use super::route::PAGE;
 use super::shared::{Install, Shared};
@@ -31,8 +35,8 @@ use super::slab::Slab;
 /// Promotions after which a checkpoint is due, whatever the time.
 const EDITS_MAX: u64 = 100_000;
 
-/// Installs that run together.
-const INSTALLS_MAX: usize = 2;
+/// Time between looks at whether the filter's period has ended.
+const ADJUST_EVERY: Duration = Duration::from_secs(5);
 
 /// How a tier uses its fast volume.
 #[derive(Clone, Debug)]
@@ -42,10 +46,13 @@ pub struct Options {
     pub unit: u64,
     /// Bytes of the fast volume to use.
     pub bytes: u64,
-    /// Which units are evicted first. S3-FIFO by default.
+    /// Which units are evicted first. Clock2Q+ by default.
     pub eviction: Kind,
-    /// Bytes a second that installs write to the fast volume at most. 100 MiB/s by default.
+    /// Bytes a second that installs write to the fast volume at most, and read from the slow one where whole units are
+    /// promoted. 100 MiB/s by default. More warms the cache sooner, and leaves less to users.
     pub promotion_bytes_per_sec: u64,
+    /// Installs that run at a time at most. 2 by default.
+    pub promotion_copies: u32,
     /// Bytes that may wait for their installation in memory. 16 MiB by default.
     pub queue_bytes: u64,
     /// Time between checkpoints. 30 s by default. A crash empties the units that were written since the last one, and those that
@@ -64,8 +71,9 @@ impl Options {
         Self {
             unit: MIB,
             bytes,
-            eviction: Kind::S3Fifo,
+            eviction: Kind::Clock2QPlus,
             promotion_bytes_per_sec: 100 * MIB,
+            promotion_copies: Budget::COPIES,
             queue_bytes: 16 * MIB,
             checkpoint_every: Duration::from_secs(30),
             identity,
@@ -73,7 +81,9 @@ impl Options {
         }
     }
 
-    fn slots(&self) -> u32 {
+    /// The units that have a place on the fast volume.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
         u32::try_from(self.bytes / self.unit).unwrap_or(u32::MAX - 1)
     }
 
@@ -102,7 +112,6 @@ pub struct Tier {
     clock: Clock,
     /// Creations, removals and openings of one name exclude each other.
     names: Ranges,
-    pace: Mutex<Pace>,
     /// Promotions at the last checkpoint.
     promotions: AtomicU64,
 }
@@ -130,12 +139,12 @@ impl Tier {
         };
         let head = Head { identity, epoch: last.map_or(0, |head| head.epoch) + 1 };
         identity::write(&*slow, head).await?;
-        let shared = Shared::new(slow, options.unit, options.queue_bytes, admit, head);
+        let accesses = Arc::new(Accesses::new(admit, clock.clone()));
+        let shared = Shared::new(slow, options.unit, options.queue_bytes, accesses, head);
         let tier = Self {
             shared: Arc::new(shared),
             clock: clock.clone(),
             names: Ranges::default(),
-            pace: Mutex::new(Pace::new(options.promotion_bytes_per_sec)),
             promotions: AtomicU64::new(0),
             options,
         };
@@ -190,7 +199,8 @@ impl Tier {
         }
         let journal = Journal::new(volume, head, generation, counters);
         let (map, unit) = (Mutex::new(map), options.unit);
-        let fast = Fast { map, slab, journal, unit, counters: Arc::clone(counters) };
+        let (accesses, counters) = (Arc::clone(&self.shared.accesses), Arc::clone(counters));
+        let fast = Fast { map, slab, journal, unit, accesses, counters };
         self.checkpoint(&fast).await?;
         self.shared.attach(Arc::new(fast))
     }
@@ -262,29 +272,59 @@ impl Tier {
         self.write_checkpoint().await;
     }
 
-    /// Installs, evicts and writes checkpoints, for ever. Users' calls work without it, but nothing is promoted.
+    /// Installs, evicts and writes checkpoints, for ever. Users' calls work without it, but nothing is promoted. One task may
+    /// run it.
     pub async fn run(&self) {
-        let mut due = self.clock.now() + self.options.checkpoint_every;
+        let rate = BytesPerSec(self.options.promotion_bytes_per_sec);
+        let mut budget = Budget::new(rate, 1.0, self.options.promotion_copies.max(1));
+        let mut installs = FuturesUnordered::new();
+        let mut checkpoint_at = self.clock.now() + self.options.checkpoint_every;
+        let mut adjust_at = self.clock.now() + ADJUST_EVERY;
         loop {
             self.make_room().await;
-            let mut bytes = 0;
-            let jobs: Vec<_> = std::iter::from_fn(|| self.shared.queue.pop())
-                .take(INSTALLS_MAX)
-                .inspect(|(_, cost)| bytes += cost)
-                .collect();
-            if self.clock.now() >= due || self.is_checkpoint_due().await {
+            if self.clock.now() >= checkpoint_at || self.is_checkpoint_due().await {
                 self.write_checkpoint().await;
-                due = self.clock.now() + self.options.checkpoint_every;
+                checkpoint_at = self.clock.now() + self.options.checkpoint_every;
             }
-            if jobs.is_empty() {
-                let wait = self.clock.sleep_until(due);
-                select(std::pin::pin!(self.shared.queue.wait()), wait).await;
-                continue;
+            if self.clock.now() >= adjust_at {
+                self.shared.accesses.adjust();
+                adjust_at = self.clock.now() + ADJUST_EVERY;
             }
-            let at = self.pace.lock().charge(self.clock.now(), bytes);
-            self.clock.sleep_until(at).await;
-            join_all(jobs.into_iter().map(|(job, _)| self.install(job))).await;
+            let mut wake_at = checkpoint_at.min(adjust_at);
+            while let Some(job) = self.next_install(&mut budget, &mut wake_at) {
+                installs.push(self.install(job));
+            }
+            let queued = self.shared.queue.wait();
+            let ended = async {
+                if installs.next().await.is_none() {
+                    std::future::pending().await
+                }
+            };
+            let queued = std::pin::pin!(queued);
+            let woken = select(queued, self.clock.sleep_until(wake_at));
+            if let Either::Left(((), _)) = select(std::pin::pin!(ended), woken).await {
+                budget.finish();
+            }
         }
+    }
+
+    /// The next install, if there is one and the budget admits it; else `wake_at` is no later than when it may.
+    fn next_install(&self, budget: &mut Budget, wake_at: &mut Instant) -> Option<Install> {
+        let bytes = self.shared.queue.next_bytes()?;
+        match budget.admit(bytes, self.clock.now()) {
+            promote::Admission::Now => {}
+            promote::Admission::At(at) => {
+                *wake_at = at.min(*wake_at);
+                return None;
+            }
+            promote::Admission::Busy => return None,
+        }
+        let job = self.shared.queue.pop();
+        if job.is_none() {
+            // It was given up meanwhile.
+            budget.finish();
+        }
+        job.map(|(job, _)| job)
     }
 
     /// Installs what is queued now, without regard to the budget.
@@ -299,8 +339,7 @@ impl Tier {
         let Install { fill, source, object } = job;
         let fast = Arc::clone(fill.fast());
         match fast.install(&fill, source).await {
-            Ok(true) => self.shared.admit.lock().promoted(object, fill.extent),
-            Ok(false) => {}
+            Ok(_) => {}
             Err(e) => self.shared.failed(&fast, object, fill.extent, &e),
         }
     }
@@ -374,7 +413,7 @@ impl Tier {
         let _changes = track.changes.claim(all.clone()).await;
         loop {
             let Some(fast) = self.shared.fast_for_change().await? else { break };
-            match fast.begin_change(track.number, &all) {
+            match fast.begin_change(track.number, &all, false) {
                 Ok(changed) => {
                     changed.leave();
                     break;

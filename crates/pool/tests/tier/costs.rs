@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
+use policy::promote::Access;
+use policy::time::Instant;
 use pool::tier::{Admission, Admit, Tier};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
@@ -94,7 +96,7 @@ fn a_write_costs_the_slow_volume_the_same_and_the_fast_one_a_record_once() {
 struct Whole;
 
 impl Admit for Whole {
-    fn missed(&mut self, _: u32, _: u32, _: std::ops::Range<u64>) -> Admission {
+    fn missed(&mut self, _: Access, _: Instant) -> Admission {
         Admission::Unit
     }
 }

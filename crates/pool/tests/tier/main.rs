@@ -5,6 +5,7 @@ mod conforming;
 mod costs;
 mod delay;
 mod history;
+mod lazy;
 mod losses;
 mod model;
 mod restart;

@@ -9,6 +9,8 @@ use std::time::Duration;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 use policy::cache::Kind;
+use policy::promote::Access;
+use policy::time::Instant;
 use pool::tier::{Admission, Admit, Options, Tier};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -37,12 +39,16 @@ const FAST_US: u64 = 150;
 struct Chance(Xoshiro256PlusPlus);
 
 impl Admit for Chance {
-    fn missed(&mut self, _: u32, _: u32, _: std::ops::Range<u64>) -> Admission {
+    fn missed(&mut self, _: Access, _: Instant) -> Admission {
         match self.0.random_range(0..4) {
             0 => Admission::Bypass,
             1 => Admission::Unit,
             _ => Admission::Pages,
         }
+    }
+
+    fn unserved(&mut self, access: Access, now: Instant) -> Admission {
+        self.missed(access, now)
     }
 }
 

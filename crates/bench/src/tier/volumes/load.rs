@@ -1,0 +1,277 @@
+//! Clients: which bytes they read and write, and how often.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures_util::future::{Either, join_all, select};
+use hdrhistogram::Histogram;
+use policy::time::Instant;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::{Clock, IoBuf, IoBufMut};
+
+use super::target::Target;
+use crate::ycsb::Zipfian;
+
+/// Bytes that have one stamp.
+const BLOCK: u64 = 4096;
+
+/// An odd number that sends neighbours far apart.
+const SCATTER: u64 = 0x9e37_79b1;
+
+/// Clients of an offered load: as many requests may be under way.
+const CLIENTS: u32 = 512;
+
+/// Which request comes next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Chosen {
+    /// Any, with the same chance.
+    Uniform,
+    /// Each begins where the one before ended.
+    Sequential,
+    /// By Zipf's law with an exponent of 0.99, the most popular first.
+    ZipfTogether,
+    /// The same, the popular ones scattered.
+    ZipfScattered,
+}
+
+/// Requests.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Load {
+    /// Which.
+    pub chosen: Chosen,
+    /// Bytes of each: a multiple of 4 KiB.
+    pub bytes: u64,
+    /// Of a hundred requests those that write.
+    pub writes_percent: u32,
+}
+
+/// What clients got.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    /// The time that was measured.
+    pub elapsed: Duration,
+    /// Requests that were answered in it.
+    pub count: u64,
+    /// Their latencies, in nanoseconds; of an offered load from the time of its turn.
+    pub nanos: Histogram<u64>,
+    /// Blocks that were not those that were stored.
+    pub wrong: u64,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        let nanos = Histogram::new(3).expect("three digits are allowed");
+        Self { elapsed: Duration::ZERO, count: 0, nanos, wrong: 0 }
+    }
+}
+
+/// The requests of one load, and what became of them.
+struct Clients<'a> {
+    load: Load,
+    requests: u64,
+    zipfian: Zipfian,
+    clock: &'a Clock,
+    target: &'a dyn Target,
+    next: Cell<u64>,
+    answers: std::cell::RefCell<Answers>,
+}
+
+/// `len` bytes whose blocks of 4 KiB begin with their number.
+#[must_use]
+pub fn stamped(from: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    for (nth, block) in bytes.chunks_mut(BLOCK as usize).enumerate() {
+        let number = from / BLOCK + nth as u64;
+        block[..8].copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
+}
+
+/// The result of `work`, with `forever` beside it.
+pub async fn beside<T>(work: impl Future<Output = T>, forever: impl Future<Output = ()>) -> T {
+    match select(pin!(work), pin!(forever)).await {
+        Either::Left((done, _)) => done,
+        Either::Right(((), work)) => work.await,
+    }
+}
+
+impl Load {
+    /// Keeps `depth` requests to the first `data` bytes of a target under way, for `time`.
+    ///
+    /// # Errors
+    /// A request failed.
+    pub async fn closed(
+        self,
+        clock: &Clock,
+        target: &dyn Target,
+        data: u64,
+        depth: usize,
+        time: Duration,
+        seed: u64,
+    ) -> anyhow::Result<Answers> {
+        let clients = Clients::new(self, clock, target, data);
+        let until = clock.now() + time;
+        let all = (0..depth as u64).map(async |client| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 16 | client);
+            while clock.now() < until {
+                let begun = clock.now();
+                clients.request(&mut random, begun, until).await?;
+            }
+            anyhow::Ok(())
+        });
+        join_all(all).await.into_iter().collect::<anyhow::Result<()>>()?;
+        Ok(clients.end(time))
+    }
+
+    /// Offers `per_sec` requests a second at equal distances, for `time`. A request whose turn comes while too many are under
+    /// way waits for them.
+    ///
+    /// # Errors
+    /// A request failed.
+    pub async fn offered(
+        self,
+        clock: &Clock,
+        target: &dyn Target,
+        data: u64,
+        per_sec: u64,
+        time: Duration,
+        seed: u64,
+    ) -> anyhow::Result<Answers> {
+        let clients = Clients::new(self, clock, target, data);
+        let (begin, until) = (clock.now(), clock.now() + time);
+        let apart = Duration::from_secs(1).div_f64(per_sec as f64);
+        let all = (0..CLIENTS).map(async |client| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 16 | u64::from(client));
+            let mut due = begin + apart * client;
+            while due < until && clock.now() < until {
+                clock.sleep_until(due).await;
+                clients.request(&mut random, due, until).await?;
+                due = due + apart * CLIENTS;
+            }
+            anyhow::Ok(())
+        });
+        join_all(all).await.into_iter().collect::<anyhow::Result<()>>()?;
+        Ok(clients.end(time))
+    }
+}
+
+impl<'a> Clients<'a> {
+    fn new(load: Load, clock: &'a Clock, target: &'a dyn Target, data: u64) -> Self {
+        let requests = (data / load.bytes).max(1);
+        let zipfian = Zipfian::new(requests);
+        let (next, answers) = (Cell::new(0), Default::default());
+        Self { load, requests, zipfian, clock, target, next, answers }
+    }
+
+    /// The number of the next request.
+    fn choose(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
+        match self.load.chosen {
+            Chosen::Uniform => random.random_range(0..self.requests),
+            Chosen::Sequential => {
+                let next = self.next.get();
+                self.next.set((next + 1) % self.requests);
+                next
+            }
+            Chosen::ZipfTogether => self.zipfian.rank(random),
+            // A bijection where the number of requests is a power of two; else some share a place.
+            Chosen::ZipfScattered => self.zipfian.rank(random) * SCATTER % self.requests,
+        }
+    }
+
+    /// Makes a request; its answer counts until `until`, its latency from `due` on.
+    async fn request(
+        &self,
+        random: &mut Xoshiro256PlusPlus,
+        due: Instant,
+        until: Instant,
+    ) -> anyhow::Result<()> {
+        let at = self.choose(random) * self.load.bytes;
+        let mut wrong = 0;
+        if random.random_range(0..100) < self.load.writes_percent {
+            let data = stamped(at, self.load.bytes);
+            self.target.write(at, IoBuf::from(&data[..])).await.context("a write")?;
+        } else {
+            let into = IoBufMut::zeroed(self.load.bytes as usize);
+            let read = self.target.read(at, into).await.context("a read")?;
+            let stamp = |nth: usize| (at / BLOCK + nth as u64).to_le_bytes();
+            let mut blocks = read.chunks(BLOCK as usize).enumerate();
+            let is_wrong = blocks.any(|(nth, block)| block[..8] != stamp(nth));
+            wrong = u64::from(is_wrong || read.len() as u64 != self.load.bytes);
+        }
+        let now = self.clock.now();
+        let mut answers = self.answers.borrow_mut();
+        answers.wrong += wrong;
+        if now <= until {
+            answers.count += 1;
+            let nanos = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
+            answers.nanos.saturating_record(nanos);
+        }
+        Ok(())
+    }
+
+    fn end(self, elapsed: Duration) -> Answers {
+        Answers { elapsed, ..self.answers.into_inner() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use volume::mem::Mem;
+    use volume::{Intent, Name, Object, Volume};
+
+    use super::*;
+
+    /// A target of `len` stamped bytes.
+    async fn target(len: u64) -> Arc<dyn Object> {
+        let name = Name::new("data").expect("a name");
+        let mem = Mem::new("mem");
+        let object = mem.create(&name, &Intent::DATA).await.expect("room");
+        let io = policy::purpose::Io::new(
+            policy::purpose::Origin::UserWrite,
+            policy::purpose::Step::Data,
+        );
+        object.write_at(0, IoBuf::from(&stamped(0, len)[..]), io).await.expect("room");
+        object
+    }
+
+    const LEN: u64 = 64 * BLOCK;
+
+    #[test]
+    fn an_offered_load_makes_its_requests_and_sees_wrong_blocks() {
+        let clock = Clock::simulated();
+        let load = Load { chosen: Chosen::Sequential, bytes: BLOCK, writes_percent: 0 };
+        let second = Duration::from_secs(1);
+        clock.run(async {
+            let object = target(LEN).await;
+            let offered = load.offered(&clock, &object, LEN, 640, second, 1).await.expect("memory");
+            assert_eq!((offered.count, offered.wrong), (640, 0));
+            assert_eq!(offered.nanos.max(), 0);
+            Target::write(&object, 3 * BLOCK, IoBuf::from(&[7; 8][..])).await.expect("memory");
+            let offered = load.offered(&clock, &object, LEN, 640, second, 1).await.expect("memory");
+            assert_eq!(offered.wrong, 10);
+        });
+    }
+
+    #[test]
+    fn scattered_requests_are_the_same_ones_elsewhere() {
+        let clock = Clock::simulated();
+        let object = clock.run(target(LEN));
+        let of = |chosen| {
+            let load = Load { chosen, bytes: BLOCK, writes_percent: 0 };
+            let clients = Clients::new(load, &clock, &object, LEN);
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+            let mut counts = vec![0; 64];
+            (0..10_000).for_each(|_| counts[clients.choose(&mut random) as usize] += 1);
+            counts
+        };
+        let [together, scattered] = [of(Chosen::ZipfTogether), of(Chosen::ZipfScattered)];
+        assert!(together[0] > 1000 && together[1] > together[60]);
+        let moved = (0..64).all(|at| scattered[at * SCATTER as usize % 64] == together[at]);
+        assert!(moved && scattered != together);
+    }
+}

@@ -1,0 +1,50 @@
+//! What is compared.
+
+use policy::units::{KIB, MIB};
+use pool::tier::Promotion;
+
+/// A tier or a volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Arm {
+    /// A tier with units of so many bytes.
+    Tier(Promotion, u64),
+    /// Whole units promoted by every miss, which waits for it.
+    Demand,
+    /// The slow volume alone.
+    Slow,
+    /// A volume as the slow one with more operations.
+    Wide,
+    /// The fast volume alone, with room for everything.
+    Fast,
+}
+
+/// The default of a tier.
+pub(super) const LAZY: Arm = Arm::Tier(Promotion::Lazy, MIB);
+
+/// A tier with the smallest units.
+pub(super) const SMALL: Arm = Arm::Tier(Promotion::Lazy, 64 * KIB);
+
+/// A tier that installs the pages of every miss.
+pub(super) const PAGES: Arm = Arm::Tier(Promotion::Demand, MIB);
+
+impl Arm {
+    /// The name in reports.
+    pub(super) fn name(self) -> String {
+        match self {
+            LAZY => "tier".into(),
+            PAGES => "tier, pages on demand".into(),
+            Self::Tier(promotion, unit) => {
+                format!("tier, {}, units of {} KiB", promotion.name(), unit / KIB)
+            }
+            Self::Demand => "objects on demand".into(),
+            Self::Slow => "gp3 of 3,000".into(),
+            Self::Wide => "gp3 of 16,000".into(),
+            Self::Fast => "local disk".into(),
+        }
+    }
+
+    /// Whether it has something to warm.
+    pub(super) const fn is_cached(self) -> bool {
+        matches!(self, Self::Tier(..) | Self::Demand)
+    }
+}

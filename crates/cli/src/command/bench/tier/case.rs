@@ -1,0 +1,119 @@
+//! A case, and the measurement of it: each arm alone, in virtual time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bench::compare;
+use bench::report::Report;
+use bench::tier::volumes::{Answers, Cell, Load, Run, beside, sound};
+use volume::Clock;
+use volume::mem::Mem;
+
+use super::arms::Arm;
+use super::fixture::{Fixture, image};
+use super::scale::Scale;
+
+/// The lead of an arm without a cache: gates spend the tokens that they saved up.
+const LEAD: Duration = Duration::from_secs(2);
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// So many are under way all the time.
+    Closed(usize),
+    /// So many come a second.
+    Offered(u64),
+}
+
+/// A load on several arms.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) arms: Vec<Arm>,
+    /// What warms a cache.
+    pub(super) warming: Load,
+    pub(super) load: Load,
+    pub(super) pace: Pace,
+}
+
+impl compare::Case for Case {
+    type Outcome = Run;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn sound(report: &mut Report, cells: &[&Cell]) {
+        sound(report, cells);
+    }
+}
+
+/// Measures cases.
+pub(super) struct Bencher {
+    scale: Scale,
+    seed: u64,
+    image: Mem,
+}
+
+impl Bencher {
+    pub(super) fn new(scale: Scale, seed: u64) -> anyhow::Result<Self> {
+        Ok(Self { scale, seed, image: image(&scale)? })
+    }
+
+    /// Measures every arm of a case, until `stop` is set.
+    pub(super) fn measure(&self, case: &Case, stop: &AtomicBool) -> anyhow::Result<Cell> {
+        let mut cell = Cell::of(&case.name, case.arms.iter().map(|arm| arm.name()));
+        for run in 0..self.scale.runs {
+            for (side, &arm) in cell.sides.iter_mut().zip(&case.arms) {
+                if !stop.load(Ordering::Relaxed) {
+                    side.runs.push(self.run(case, arm, self.seed.wrapping_add(run))?);
+                }
+            }
+        }
+        Ok(cell)
+    }
+
+    fn run(&self, case: &Case, arm: Arm, seed: u64) -> anyhow::Result<Run> {
+        let clock = Clock::simulated();
+        clock.run(async {
+            let fixture = Fixture::open(arm, &self.scale, &self.image, &clock, seed).await?;
+            let lead = if arm.is_cached() { self.scale.lead } else { LEAD };
+            let work = async {
+                let at_first = fixture.counted();
+                let warmed =
+                    self.load(case.warming, case.pace, &fixture, &clock, lead, seed).await?;
+                let before = fixture.counted();
+                let time = self.scale.time;
+                let again = seed ^ 1 << 40;
+                let answers =
+                    self.load(case.load, case.pace, &fixture, &clock, time, again).await?;
+                let after = fixture.counted();
+                let bytes = |load: Load, answers: &Answers| load.bytes * answers.count;
+                anyhow::Ok(Run {
+                    counted: after.since(&before),
+                    is_cached: arm.is_cached(),
+                    promoted_all: after.since(&at_first).promoted_bytes,
+                    users_all: bytes(case.warming, &warmed) + bytes(case.load, &answers),
+                    answers,
+                })
+            };
+            beside(work, fixture.work()).await
+        })
+    }
+
+    async fn load(
+        &self,
+        load: Load,
+        pace: Pace,
+        fixture: &Fixture,
+        clock: &Clock,
+        time: Duration,
+        seed: u64,
+    ) -> anyhow::Result<Answers> {
+        let (target, data) = (&*fixture.target, self.scale.data);
+        match pace {
+            Pace::Closed(depth) => load.closed(clock, target, data, depth, time, seed).await,
+            Pace::Offered(per_sec) => load.offered(clock, target, data, per_sec, time, seed).await,
+        }
+    }
+}

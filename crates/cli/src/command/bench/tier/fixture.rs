@@ -1,0 +1,143 @@
+//! The volumes of one arm, in virtual time.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use bench::tier::volumes::{Counted, Demand, Target, stamped};
+use policy::budget::Share;
+use policy::contract::Contract;
+use policy::units::MIB;
+use pool::tier::{Options, Tier};
+use volume::layer::gate::Gate;
+use volume::layer::simulate::Simulate;
+use volume::mem::{Image, Mem};
+use volume::{Clock, Intent, Name, Object, Volume};
+
+use super::arms::Arm;
+use super::scale::{Scale, fast, slow, wide};
+
+type Gated = Arc<Gate<Simulate<Mem>>>;
+
+/// The object that clients use.
+const DATA: &str = "data";
+
+/// The identity of a slow volume; any number.
+const IDENTITY: u64 = 1;
+
+/// The data on a volume in memory: arms take forks of it.
+pub(super) fn image(scale: &Scale) -> anyhow::Result<Mem> {
+    let image = Image::from([(Name::new(DATA)?, stamped(0, scale.data))]);
+    Ok(Mem::from_image("slow", image))
+}
+
+/// What clients use, and the volumes below.
+pub(super) struct Fixture {
+    pub(super) target: Box<dyn Target>,
+    pub(super) cache: Cache,
+    slow: Gated,
+    fast: Option<Gated>,
+}
+
+/// The cache of an arm.
+pub(super) enum Cache {
+    None,
+    Tier(Arc<Tier>),
+    Demand(Arc<Demand>),
+}
+
+/// A demand cache that the fixture reads counters of.
+struct Shared(Arc<Demand>);
+
+impl Target for Shared {
+    fn read(&self, at: u64, into: volume::IoBufMut) -> volume::Pending<'_, volume::IoBufMut> {
+        self.0.read(at, into)
+    }
+
+    fn write(&self, at: u64, data: volume::IoBuf) -> volume::Pending<'_, ()> {
+        self.0.write(at, data)
+    }
+}
+
+impl Fixture {
+    pub(super) async fn open(
+        arm: Arm,
+        scale: &Scale,
+        image: &Mem,
+        clock: &Clock,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        let gated = |mem: Mem, contract: &Contract| -> Gated {
+            let label = mem.label().to_owned();
+            let volume = Simulate::new(mem, contract, clock.clone(), seed);
+            Arc::new(Gate::new(volume, &label, contract, Share::default(), clock.clone()))
+        };
+        let contract = match arm {
+            Arm::Wide => wide()?,
+            Arm::Fast => fast(),
+            Arm::Tier(..) | Arm::Demand | Arm::Slow => slow()?,
+        };
+        let below = gated(image.fork("slow"), &contract);
+        let name = Name::new(DATA)?;
+        let blank = || gated(Mem::new("fast"), &fast());
+        let (target, cache, above): (Box<dyn Target>, _, _) = match arm {
+            Arm::Tier(promotion, unit) => {
+                let above = blank();
+                let options = Options { unit, ..Options::new(scale.cache(), IDENTITY) };
+                let admit = promotion.admit(options.slots().into(), clock.now());
+                let (slow, fast): (Arc<dyn Volume>, Arc<dyn Volume>) =
+                    (below.clone(), above.clone());
+                let tier = Tier::open(slow, Some(fast), options, admit, clock);
+                let tier = Arc::new(tier.await.context("a tier")?);
+                let target = tier.open(&name).await?;
+                (Box::new(target), Cache::Tier(tier), Some(above))
+            }
+            Arm::Demand => {
+                let above = blank();
+                let slow = below.open(&name).await?;
+                let fast = above.create(&name, &Intent::IN_PLACE).await?;
+                fast.set_len(scale.cache()).await?;
+                let slots = u32::try_from(scale.cache() / MIB)?;
+                let demand = Arc::new(Demand::new(slow, fast, MIB, slots));
+                (Box::new(Shared(Arc::clone(&demand))), Cache::Demand(demand), Some(above))
+            }
+            Arm::Slow | Arm::Wide | Arm::Fast => {
+                let target: Arc<dyn Object> = below.open(&name).await?;
+                (Box::new(target), Cache::None, None)
+            }
+        };
+        Ok(Self { target, cache, slow: below, fast: above })
+    }
+
+    /// Does what the tier does beside its users' calls, for ever.
+    pub(super) async fn work(&self) {
+        match &self.cache {
+            Cache::Tier(tier) => tier.run().await,
+            Cache::None | Cache::Demand(_) => std::future::pending().await,
+        }
+    }
+
+    /// Everything that is counted, so far.
+    pub(super) fn counted(&self) -> Counted {
+        let seen = self.slow.inner().meter().total;
+        let (hit_bytes, read_bytes, promoted_bytes) = match &self.cache {
+            Cache::None => (0, 0, 0),
+            Cache::Tier(tier) => {
+                let figures = tier.figures();
+                let read = figures.hit_bytes + figures.missed_bytes;
+                (figures.hit_bytes, read, figures.promoted_bytes)
+            }
+            Cache::Demand(demand) => {
+                (demand.hit_bytes(), demand.read_bytes(), demand.promoted_bytes())
+            }
+        };
+        Counted {
+            slow_ops: self.slow.meter().spent().ops,
+            fast_ops: self.fast.as_ref().map_or(0, |fast| fast.meter().spent().ops),
+            requests: seen.requests,
+            overdrafts: seen.throttled,
+            hit_bytes,
+            read_bytes,
+            promoted_bytes,
+        }
+    }
+}

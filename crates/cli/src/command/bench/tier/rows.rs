@@ -1,0 +1,175 @@
+//! The rows.
+
+use bench::compare::{self, Figure};
+use bench::tier::volumes::{Cell, Chosen, Load, Run};
+use policy::units::{KIB, MIB};
+
+use super::arms::{Arm, LAZY, PAGES, SMALL};
+use super::case::{Case, Pace};
+
+/// A row of `bench tier`.
+type Row = compare::Row<Case>;
+
+/// The rows of profile smoke.
+pub(super) const SMOKE: [&str; 1] = ["hurts"];
+
+/// Requests under way in a closed loop, as in the paper on HOSD.
+const DEPTH: usize = 128;
+
+/// Requests that are offered a second: what gp3 of 16,000 operations does with room to spare.
+const OFFERED: u64 = 12_000;
+
+/// The least operations a second beside demand promotion: by small requests, and by those of whole objects.
+const AGAINST_DEMAND: [f64; 2] = [3.5, 0.97];
+
+/// The least ratio of promoted bytes for each byte of the users.
+const PROMOTED_MIN: f64 = 10.0;
+
+/// The least part of what the slow volume does alone.
+const UNHURT: f64 = 0.97;
+
+/// As near as a tier should come to the wide volume.
+const NEAR: f64 = 0.1;
+
+const READS: Load = Load { chosen: Chosen::Uniform, bytes: 4 * KIB, writes_percent: 0 };
+
+/// Every row.
+pub(super) fn all() -> Vec<Row> {
+    vec![b25(), b27(), zipf(), hurts()]
+}
+
+/// Uniform reads of small parts of objects, and of whole ones.
+fn uniform() -> [Case; 2] {
+    [("4 KiB reads", 4 * KIB), ("1 MiB reads", MIB)].map(|(name, bytes)| {
+        let load = Load { bytes, ..READS };
+        let arms = vec![LAZY, PAGES, Arm::Demand, Arm::Slow, Arm::Fast];
+        let name = format!("uniform {name}");
+        Case { name, arms, warming: load, load, pace: Pace::Closed(DEPTH) }
+    })
+}
+
+fn b25() -> Row {
+    let about = "Uniform random reads, five times as much data as cache, depth 128: what does lazy promotion save beside the \
+                 promotion of every object that misses?";
+    Row::new("B25", about, uniform()).tell(|writer, cells| {
+        let ratio = |cell: &Cell| cell.ratio([&LAZY.name(), &Arm::Demand.name()], Run::PER_SEC);
+        for (cell, least) in cells.iter().zip(AGAINST_DEMAND) {
+            let what = format!("{}: op/s, tier / objects on demand", cell.case);
+            writer.check("B25", &what, ratio(cell), [least, f64::INFINITY]);
+        }
+        let of = |cell: &&Cell| {
+            bench::stats::median(&cell.ratios(&LAZY.name(), &Arm::Demand.name(), Run::per_sec))
+        };
+        let logs: f64 = cells.iter().map(|cell| of(cell).ln()).sum();
+        let mean = (logs / cells.len() as f64).exp();
+        let case = "geometric mean of the ratios; the paper has 3.48";
+        writer.report.row("B25", case, &LAZY.name(), mean, "x");
+        writer.bars("B25: uniform reads", "operations a second", cells, Run::PER_SEC);
+    })
+}
+
+fn b27() -> Row {
+    let about = "How many bytes are promoted for each byte that users read?";
+    Row::new("B27", about, uniform()).tell(|writer, cells| {
+        let small = cells[0];
+        let ratio = small.ratio([&Arm::Demand.name(), &LAZY.name()], Run::PROMOTED);
+        let what = format!("{}: promoted bytes, objects on demand / tier", small.case);
+        writer.check("B27", &what, ratio, [PROMOTED_MIN, f64::INFINITY]);
+        writer.grid("B27: promoted bytes for each byte of the users", cells, Run::PROMOTED);
+    })
+}
+
+fn zipf() -> Row {
+    let case = |name: &str, chosen| {
+        let load = Load { chosen, bytes: 4 * KIB, writes_percent: 5 };
+        let arms = vec![LAZY, SMALL, PAGES, Arm::Wide, Arm::Slow];
+        let name = format!("zipf 0.99, hot blocks {name}");
+        Case { name, arms, warming: load, load, pace: Pace::Offered(OFFERED) }
+    };
+    let cases = [case("together", Chosen::ZipfTogether), case("scattered", Chosen::ZipfScattered)];
+    let about = "4 KiB, 95 % reads and 5 % writes, write-through, 12,000 a second offered: does gp3 of 3,000 IOPS with a warm \
+                 local disk of a fifth of the data feel like gp3 of 16,000?";
+    Row::new("zipf", about, cases)
+        .check("{case}: op/s, tier / gp3 of 16,000", [1.0 - NEAR, f64::INFINITY], |cell| {
+            cell.ratio([&LAZY.name(), &Arm::Wide.name()], Run::PER_SEC)
+        })
+        .check("{case}: p99, tier / gp3 of 16,000", [0.0, 1.0 + NEAR], |cell| {
+            cell.ratio([&LAZY.name(), &Arm::Wide.name()], Run::P99)
+        })
+        .tell(|writer, cells| {
+            writer.bars("zipf: answered", "operations a second", cells, Run::PER_SEC);
+            writer.bars("zipf: p99", "us", cells, Run::P99);
+        })
+}
+
+fn hurts() -> Row {
+    let case = |name: &str, chosen, bytes, writes_percent| {
+        let load = Load { chosen, bytes, writes_percent };
+        let (name, arms) = (name.into(), vec![LAZY, PAGES, Arm::Slow]);
+        Case { name, arms, warming: READS, load, pace: Pace::Closed(DEPTH) }
+    };
+    let cases = [
+        case("uniform 4 KiB reads after such reads", Chosen::Uniform, 4 * KIB, 0),
+        case("sequential 64 KiB reads", Chosen::Sequential, 64 * KIB, 0),
+        case("random 4 KiB writes", Chosen::Uniform, 4 * KIB, 100),
+    ];
+    let about = "Loads from which a cache gains nothing, on a tier that uniform reads have warmed: does it cost anything?";
+    let ops =
+        |cell: &Cell, figure: Figure<Run>| cell.ratio([&LAZY.name(), &Arm::Slow.name()], figure);
+    Row::new("hurts", about, cases)
+        .check("{case}: op/s, tier / gp3 of 3,000", [UNHURT, f64::INFINITY], move |cell| {
+            ops(cell, Run::PER_SEC)
+        })
+        .check(
+            "{case}: slow operations for each request, tier / gp3 of 3,000",
+            [0.0, 1.0 / UNHURT],
+            move |cell| ops(cell, Run::SLOW_OPS),
+        )
+        .tell(|writer, cells| {
+            writer.bars("hurts: loads without hits", "operations a second", cells, Run::PER_SEC);
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use bench::compare::Plan;
+    use bench::report::Report;
+    use bench::{Options, Profile};
+
+    use super::super::case::Bencher;
+    use super::super::scale::Scale;
+    use super::*;
+
+    fn measured(rows: &[&str]) -> Report {
+        let rows = rows.iter().map(|&row| row.into()).collect();
+        let options = Options { profile: Profile::Smoke, seed: 1, rows };
+        let plan = Plan::new(all(), &options, &SMOKE).expect("they are known");
+        let bencher = Bencher::new(Scale::of(options.profile, None), 1).expect("room");
+        let (mut report, stop) = (Report::new("tier", &options), AtomicBool::new(false));
+        let measure = |case: &Case| bencher.measure(case, &stop);
+        plan.run(&mut report, &stop, measure).expect("memory does not fail");
+        report
+    }
+
+    #[test]
+    fn a_tier_gives_right_answers_and_does_not_hurt() {
+        let report = measured(&["hurts"]);
+        let failed: Vec<_> = report.checks.iter().filter(|check| !check.holds).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        assert_eq!(report.checks.len(), 2 * 3 + 2);
+    }
+
+    #[test]
+    fn objects_on_demand_cost_more_promoted_bytes() {
+        let report = measured(&["B25", "B27"]);
+        let check = |what: &str| {
+            let mut checks = report.checks.iter();
+            checks.find(|check| check.what.contains(what)).expect("it is checked")
+        };
+        assert!(check("answers").holds && check("overdrafts").holds);
+        assert!(check("promoted bytes, objects on demand / tier").holds);
+        assert!(check("uniform 4 KiB reads: op/s").holds);
+    }
+}
