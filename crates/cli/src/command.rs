@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod probe;
 pub(crate) mod serve;
+pub(crate) mod tier;
 pub(crate) mod top;
 pub(crate) mod volume;
 

@@ -40,6 +40,8 @@ enum Command {
     Volume(command::volume::Command),
     #[command(subcommand)]
     Block(command::block::Command),
+    #[command(subcommand)]
+    Tier(command::tier::Command),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Top(args) => command::top::run(&args),
         Command::Volume(args) => command::volume::run(args),
         Command::Block(args) => command::block::run(&args),
+        Command::Tier(args) => command::tier::run(&args),
     });
     ran.unwrap_or_else(|error| {
         eprintln!("plimsoll: {}", command::chain(&error));

@@ -7,6 +7,7 @@ mod health;
 mod probe;
 mod scrub;
 mod stores;
+mod tiers;
 mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
@@ -326,6 +327,10 @@ impl Figures for Program {
         })
     }
 
+    fn tiers(&self) -> Vec<figures::Tier> {
+        self.tier_figures()
+    }
+
     fn scrub(&self) -> Option<figures::Scrub> {
         let ScrubFigures { objects, bytes, damaged, age } =
             self.stores.pool.as_deref()?.scrubs().figures();
@@ -416,6 +421,14 @@ impl Control for Program {
 
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, admin::Error> {
         self.leave(name, lost)
+    }
+
+    fn attach_tier(&self, name: &str) -> Result<admin::tiers::Tier, admin::Error> {
+        self.attach(name)
+    }
+
+    fn detach_tier(&self, name: &str) -> Result<admin::tiers::Tier, admin::Error> {
+        self.detach(name)
     }
 
     fn devices(&self) -> Result<admin::block::List, admin::Error> {

@@ -23,6 +23,7 @@ mod nearest;
 mod pool;
 mod series;
 mod store;
+mod tier;
 mod units;
 mod volume;
 
@@ -42,6 +43,7 @@ pub(crate) use self::mistake::Mistakes;
 pub(crate) use self::mqtt::Mqtt;
 pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
 pub(crate) use self::series::{On, Series};
+pub(crate) use self::tier::Tier;
 pub(crate) use self::units::size;
 pub(crate) use self::volume::{Volume, sold, terms};
 
@@ -117,10 +119,11 @@ impl Settings {
         // Invalid sections have names too, which others may use.
         let (volume_names, pool_names) = (root.names("volume"), root.names("pool"));
         let volumes = root.each("volume", volume::KEYS, Volume::read);
+        let on_volume = Pool::tiers_on(root, &volume_names);
         let (has_kv, has_block) = (root.get("kv").is_some(), root.get("block").is_some());
         let pools = match root.get("pool").is_some() || has_kv || has_block {
             true => root.each("pool", pool::KEYS, |section| {
-                Pool::read(section, &volume_names, &pool_names)
+                Pool::read(section, &volume_names, &pool_names, &on_volume)
             }),
             false => Vec::new(),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use plimsoll::series;
-use plimsoll::volumes::{Devices, Pool, PoolBuilder, Volume};
+use plimsoll::volumes::{Devices, Pool, PoolBuilder, Side, Tiering, Volume};
 use policy::contract::Contract;
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
 use pool::spread::Opening;
@@ -78,8 +78,14 @@ pub(crate) fn opening(settings: &Settings, pool: &settings::Pool) -> Opening {
 /// A builder of the pool, with the pools below it.
 pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) -> PoolBuilder {
     let below = settings.pools.iter().filter(|below| pool.volumes.contains(&below.name));
-    let builder = below.fold(Pool::builder(), |builder, below| {
-        builder.pool(&below.name, self::pool(settings, below, clock))
+    let builder = below.fold(Pool::builder(), |builder, below| match &below.tier {
+        None => builder.pool(&below.name, self::pool(settings, below, clock)),
+        Some(tier) => {
+            let tiering = Tiering::default().eviction(tier.eviction);
+            let tiering = tier.size.into_iter().fold(tiering, Tiering::size);
+            let side = |name| side(settings, name, clock);
+            builder.tier(&below.name, side(&tier.fast), side(&tier.slow), tiering)
+        }
     });
     builder
         .volumes(of(settings, |name| pool.volumes.contains(name)))
@@ -88,6 +94,29 @@ pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) ->
         .scrub_every(pool.scrub_every)
         .log_len(pool.write_log)
         .clock(clock.clone())
+}
+
+/// A side of a tier.
+fn side(settings: &Settings, name: &str, clock: &Clock) -> Side {
+    match settings.pools.iter().find(|pool| pool.name == *name) {
+        Some(pool) => Side::Pool(name.into(), self::pool(settings, pool, clock)),
+        None => Side::Volume(volume(settings, name)),
+    }
+}
+
+/// The volume of this name, which is in use.
+fn volume(settings: &Settings, name: &str) -> Volume {
+    let found = of(settings, |other| other == name).pop();
+    found.expect("the settings were checked: each side is a volume or a pool")
+}
+
+/// Opens the slow side of a tier, if that is a volume.
+pub(crate) fn slow_volume(
+    settings: &Settings,
+    tier: &settings::Tier,
+    clock: &Clock,
+) -> plimsoll::Result<Devices> {
+    Devices::open(&[volume(settings, &tier.slow)], clock)
 }
 
 /// The volumes of a store of time series that is on no pool.

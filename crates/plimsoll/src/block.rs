@@ -153,7 +153,7 @@ impl Store {
         let copies = writes_for_one(&self.pool);
         let others = self.engine.list().into_iter().filter(|device| device.name != name);
         let others: Vec<_> = others.filter_map(|device| device.limit).collect();
-        let volumes = self.pool.devices().here();
+        let volumes = self.pool.devices().holding();
         for Unit { of, shown, paid, sold } in UNITS {
             let paid = volumes.iter().map(|device| paid(&device.gate().bought()));
             // A volume without a limit gives anything.
@@ -265,7 +265,7 @@ fn invalid(what: String) -> Error {
 
 /// The number of writes to volumes that one write to the pool takes.
 fn writes_for_one(pool: &Pool) -> u64 {
-    let below = pool.below().iter().map(|(_, pool)| writes_for_one(pool));
+    let below = pool.below().into_iter().map(|(_, pool)| writes_for_one(pool));
     pool.copies_wanted() as u64 * below.max().unwrap_or(1)
 }
 

@@ -5,11 +5,13 @@
 //! ```
 //!
 //! A [`Volume`] is a recipe and opens nothing. [`Devices`] are open volumes; a [`Pool`] is open devices and other pools as
-//! one, for the stores on it. The devices of a tree of pools are found from its root: [`Devices::here`].
+//! one, for the stores on it. The devices of a tree of pools are found from its root: [`Devices::here`]. A [`CacheTier`] is a
+//! member of a pool that puts a fast volume before a slow one.
 
 mod hint_file;
 mod learned;
 mod pool;
+mod tier;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -38,7 +40,8 @@ use volume::{Clock, Name};
 
 use self::hint_file::HintFile;
 use self::learned::LearnedFile;
-pub use self::pool::{Copies, Pool, PoolBuilder};
+pub use self::pool::{Copies, Pool, PoolBuilder, Side};
+pub use self::tier::{CacheTier, Figures as TierFigures, Tiering};
 use crate::{Error, Result};
 
 /// The name of the file in a volume's directory that says how far the scrub of its pool has come.
@@ -419,6 +422,8 @@ struct List {
     here: Vec<Arc<Device>>,
     /// The members that are pools, by name.
     pools: Vec<(String, Devices)>,
+    /// Of a tier: those that only hold a cache of the others.
+    cache: Option<Devices>,
     away: Vec<Away>,
     /// How often `here` has changed.
     changes: u64,
@@ -474,12 +479,39 @@ impl Devices {
         Ok(Self(Arc::new(RwLock::new(list))))
     }
 
-    /// The available ones, also below members that are pools. A returned handle keeps its volume open, even when the volume
-    /// leaves the pool.
+    /// Those of a tier: `self` is its slow side, `cache` its fast one.
+    pub(crate) fn with_cache(self, cache: Self) -> Self {
+        self.0.write().cache = Some(cache);
+        self
+    }
+
+    /// The volume of a cache: whatever is wrong with it, it is away.
+    pub(crate) fn open_cache(volume: &Volume, clock: &Clock) -> Self {
+        let mut list = List::default();
+        match volume.open(clock) {
+            Ok(device) => list.here.push(Arc::new(device)),
+            Err(error) => {
+                list.away.push(Away { name: volume.name.clone(), why: error.to_string() });
+            }
+        }
+        Self(Arc::new(RwLock::new(list)))
+    }
+
+    /// The available ones, also below members that are pools, and those that only hold a cache. A returned handle keeps its
+    /// volume open, even when the volume leaves the pool.
     #[must_use]
     pub fn here(&self) -> Vec<Arc<Device>> {
         let list = self.0.read();
         let below = list.pools.iter().flat_map(|(_, devices)| devices.here());
+        let cache = list.cache.iter().flat_map(Self::here);
+        list.here.iter().cloned().chain(below).chain(cache).collect()
+    }
+
+    /// Those of [`Devices::here`] that hold the pool's objects, and no cache of them: their room and rates are the pool's.
+    #[must_use]
+    pub fn holding(&self) -> Vec<Arc<Device>> {
+        let list = self.0.read();
+        let below = list.pools.iter().flat_map(|(_, devices)| devices.holding());
         list.here.iter().cloned().chain(below).collect()
     }
 
@@ -488,13 +520,14 @@ impl Devices {
         self.0.read().here.clone()
     }
 
-    /// The available volumes below the member of this name: the volume itself, or all below a pool.
+    /// The available volumes below the member of this name: the volume itself, all below a pool, or those of the slow side of
+    /// a tier.
     #[must_use]
     pub fn below(&self, member: &str) -> Vec<Arc<Device>> {
         let list = self.0.read();
         let own = list.here.iter().filter(|device| device.name() == member).cloned();
         let pools = list.pools.iter().filter(|(name, _)| name == member);
-        own.chain(pools.flat_map(|(_, devices)| devices.here())).collect()
+        own.chain(pools.flat_map(|(_, devices)| devices.holding())).collect()
     }
 
     /// The available volume of this name, also below members that are pools.
@@ -514,7 +547,8 @@ impl Devices {
                 (way, device)
             })
         });
-        own.chain(below).collect()
+        let cache = list.cache.iter().flat_map(Self::places);
+        own.chain(below).chain(cache).collect()
     }
 
     /// The unavailable ones, also below members that are pools.
@@ -522,13 +556,45 @@ impl Devices {
     pub fn away(&self) -> Vec<Away> {
         let list = self.0.read();
         let below = list.pools.iter().flat_map(|(_, devices)| devices.away());
-        list.away.iter().cloned().chain(below).collect()
+        let cache = list.cache.iter().flat_map(Self::away);
+        list.away.iter().cloned().chain(below).chain(cache).collect()
     }
 
     /// A number that changes whenever volumes are added or removed.
     pub(crate) fn changes(&self) -> u64 {
         let list = self.0.read();
-        list.changes + list.pools.iter().map(|(_, devices)| devices.changes()).sum::<u64>()
+        let below = list.pools.iter().map(|(_, devices)| devices).chain(&list.cache);
+        list.changes + below.map(Self::changes).sum::<u64>()
+    }
+
+    /// Opens a volume of this list anew, in place of the handle that failed.
+    ///
+    /// # Errors
+    /// `Volume`: it cannot be used. It is away then.
+    pub(crate) fn reopen(&self, volume: &Volume, clock: &Clock) -> Result<Arc<Device>> {
+        let name = volume.name().to_owned();
+        self.forget(&name);
+        let opened = volume.open(clock);
+        let mut list = self.0.write();
+        list.changes += 1;
+        match opened {
+            Ok(device) => {
+                let device = Arc::new(device);
+                list.here.push(Arc::clone(&device));
+                Ok(device)
+            }
+            Err(source) => {
+                list.away.push(Away { name: name.clone(), why: source.to_string() });
+                Err(Error::Volume { name, source })
+            }
+        }
+    }
+
+    /// Writes down what the gates learned, of those that are members themselves, and of a cache.
+    pub(crate) fn keep_learned(&self) {
+        let list = self.0.read();
+        list.here.iter().for_each(|device| device.keep_learned());
+        list.cache.iter().for_each(Self::keep_learned);
     }
 
     /// Opens another volume, and adds it to `pool`.
@@ -609,12 +675,14 @@ impl Devices {
         block_on(Spread::open(members, opening)).map_err(Error::Pool)
     }
 
-    /// Closes the gates of those that are members themselves.
+    /// Closes the gates of those that are members themselves, and of a cache.
     pub fn close(&self) {
-        for device in &self.0.read().here {
+        let list = self.0.read();
+        for device in &list.here {
             device.keep_learned();
             device.gate.close();
         }
+        list.cache.iter().for_each(Self::close);
     }
 }
 

@@ -30,6 +30,11 @@ pub trait Figures: Send + Sync {
         None
     }
 
+    /// The cache tiers.
+    fn tiers(&self) -> Vec<Tier> {
+        Vec::new()
+    }
+
     /// The scrub of the pool; `None` if there is no pool.
     fn scrub(&self) -> Option<Scrub> {
         None
@@ -154,6 +159,43 @@ pub struct Copies {
     pub write_log_recycled: u64,
     /// Writes that waited because it was full.
     pub write_log_waits: u64,
+}
+
+/// A cache tier: counters since the start, and what is cached now.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// The name of the side with the cache.
+    pub fast: String,
+    /// The name of the side that has everything.
+    pub slow: String,
+    /// Whether the fast side is in use.
+    pub attached: bool,
+    /// Bytes of reads that came from the fast side.
+    pub hit_bytes: u64,
+    /// Bytes of reads that came from the slow side, of objects that may be cached.
+    pub missed_bytes: u64,
+    /// Installs that ended.
+    pub promotions: u64,
+    /// Their bytes.
+    pub promoted_bytes: u64,
+    /// Installs that were given up.
+    pub promotions_dropped: u64,
+    /// Units that were evicted.
+    pub evictions: u64,
+    /// Records that a unit is not as the checkpoint says.
+    pub doubts: u64,
+    /// Durable appends that carried them.
+    pub appends: u64,
+    /// Checkpoints of the map.
+    pub checkpoints: u64,
+    /// How often the fast side was given up.
+    pub detached: u64,
+    /// Bytes cached now.
+    pub cached_bytes: u64,
+    /// Bytes that may be cached; `None` while that is unknown.
+    pub size_bytes: Option<u64>,
 }
 
 /// The scrub of a pool.

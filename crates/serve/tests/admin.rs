@@ -11,7 +11,7 @@ use engine::kv::Memory;
 use expect_test::expect;
 use serve::admin::scrub::{Pass, Scrub};
 use serve::admin::volumes::{self, Changed, Drain, List, New, State};
-use serve::admin::{Admin, Control, Error, Health, Late, Snapshot, block, run};
+use serve::admin::{Admin, Control, Error, Health, Late, Snapshot, block, run, tiers};
 use serve::figures::{self, Figures};
 use serve::http::Hosts;
 use serve::resp::{Service, Settings};
@@ -289,6 +289,14 @@ impl Control for Program {
 
     fn keep_volume(&self, name: &str) -> Result<volumes::Volume, Error> {
         self.change(name, State::Active)
+    }
+
+    fn attach_tier(&self, name: &str) -> Result<tiers::Tier, Error> {
+        Ok(tiers::Tier { name: name.into(), attached: true, ..tiers::Tier::default() })
+    }
+
+    fn detach_tier(&self, name: &str) -> Result<tiers::Tier, Error> {
+        Err(Error::NotFound(format!("tier {name}: there is none")))
     }
 
     fn scrub(&self) -> Result<Scrub, Error> {

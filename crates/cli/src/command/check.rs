@@ -184,12 +184,27 @@ fn check_pool(
 ) -> anyhow::Result<bool> {
     let say = |line: String| args.say(line);
     let mut good = true;
-    for below in settings.pools.iter().filter(|below| of.volumes.contains(&below.name)) {
-        good &= check_pool(args, settings, below, document)?;
+    let below = |name: &String| settings.pools.iter().find(|pool| pool.name == *name);
+    for pool in of.volumes.iter().filter_map(below) {
+        let pool = match &pool.tier {
+            None => Some(pool),
+            Some(tier) => {
+                say(format!("{}: a cache, which is not checked", tier.fast));
+                below(&tier.slow)
+            }
+        };
+        if let Some(pool) = pool {
+            good &= check_pool(args, settings, pool, document)?;
+        }
     }
-    let members = Members::open(settings, of, &Clock::real())?;
-    document.volumes.extend(volumes(members.devices(), &say)?);
-    good &= members.devices().away().is_empty();
+    let members = match args.scrub || args.repair {
+        true => Members::open(settings, of, &Clock::real())?,
+        false => Members::open_to_look(settings, of, &Clock::real())?,
+    };
+    for devices in members.devices() {
+        document.volumes.extend(volumes(devices, &say)?);
+        good &= devices.away().is_empty();
+    }
     let pool = &of.name;
     if args.repair {
         let opened = members.salvage_pool(wiring::opening(settings, of))?;

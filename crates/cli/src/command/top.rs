@@ -1,11 +1,12 @@
 //! `plimsoll top`: a live view of a running server.
 //!
 //! It polls the admin listener for the server's figures and shows the change between the last two answers. [`view`]
-//! computes the rows, [`block`] those of block devices; [`draw`] shows them on a terminal, [`plain`] as lines.
+//! computes the rows, [`block`] those of block devices, [`tier`] those of cache tiers; [`draw`] shows them on a terminal, [`plain`] as lines.
 
 mod block;
 mod draw;
 mod plain;
+mod tier;
 mod view;
 
 use std::io::IsTerminal;

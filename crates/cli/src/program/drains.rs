@@ -53,7 +53,7 @@ impl Drains {
             tracing::info!("volume {}: its drain continues", volume.label);
             self.start(pool, &volume.label, volume.id);
         }
-        pool.below().iter().for_each(|(_, pool)| self.resume_in(pool));
+        pool.all_below().into_iter().for_each(|(_, pool)| self.resume_in(pool));
     }
 
     /// The progress of a drain, if one was started.

@@ -29,9 +29,24 @@ impl Program {
         }
         let silent = |name: &str| spaces.get(name).is_some_and(Result::is_err);
         let pool = self.stores.pool.as_deref();
+        for tier in pool.map(|pool| pool.tiers()).unwrap_or_default() {
+            let problem = tier.problem().or_else(|| {
+                // Until the tier finds out by itself.
+                silent(tier.fast()).then(|| {
+                    let (name, fast, slow) = (tier.name(), tier.fast(), tier.slow());
+                    format!("tier {name}: {fast} does not answer; {slow} serves all reads once it is given up")
+                })
+            });
+            health.tiers.insert(tier.name().to_owned(), problem);
+        }
         let redundancy = pool.map(|pool| {
             let volumes = pool.volumes().into_iter();
-            let silent = volumes.filter(|volume| silent(&volume.label)).map(|volume| volume.id);
+            // One that is a pool or a tier is silent if all is that has its objects.
+            let is_silent = |label: &str| {
+                let below = pool.devices().below(label);
+                !below.is_empty() && below.iter().all(|device| silent(device.name()))
+            };
+            let silent = volumes.filter(|volume| is_silent(&volume.label)).map(|volume| volume.id);
             let mut redundancy = pool.redundancy(&silent.collect());
             redundancy.short += pool.unreadable_below();
             redundancy
@@ -77,7 +92,7 @@ impl Program {
 
 /// Why a store on these volumes takes no writes, if none of them answers.
 fn no_answer(devices: &Devices, spaces: &Spaces) -> Option<String> {
-    let here = devices.here();
+    let here = devices.holding();
     let silent = |device: &Arc<Device>| spaces.get(device.name()).is_some_and(Result::is_err);
     (!here.is_empty() && here.iter().all(silent))
         .then(|| "none of its volumes answers: see their problems".into())

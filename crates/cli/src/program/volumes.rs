@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll::volumes::Pool;
+use plimsoll::volumes::{CacheTier, Pool};
 use policy::contract::Contract;
 use policy::placement::VolumeId;
 use pool::Spread;
@@ -21,11 +21,15 @@ impl Program {
         let Some(pool) = self.stores.pool.as_deref() else { return List::default() };
         let name = self.pool_name();
         let (mut volumes, redundancy) = self.members_of(&name, pool);
-        let mut below: Vec<_> = pool.below().iter().collect();
+        let mut below = pool.all_below();
         while let Some((name, pool)) = below.pop() {
             volumes.extend(self.members_of(name, pool).0);
-            below.extend(pool.below());
+            below.extend(pool.all_below());
         }
+        let tiers = pool.tiers();
+        let sides: Vec<_> =
+            tiers.into_iter().flat_map(|tier| self.sides_of(tier, &volumes)).collect();
+        volumes.extend(sides);
         List {
             pool: name,
             volumes,
@@ -39,15 +43,18 @@ impl Program {
 
     /// The members of one pool, and how many copies its objects have.
     fn members_of(&self, name: &str, pool: &Pool) -> (Vec<volumes::Volume>, Redundancy) {
-        let (held, only) = (pool.held(), only_here(pool));
+        let (held, only, tiers) = (pool.held(), only_here(pool), pool.tiers());
         let settings = self.settings.lock().clone();
         let mut gone = BTreeSet::new();
         let spaces = self.spaces();
         let volumes = pool.volumes().into_iter().map(|stat| {
             let device = pool.devices().get(&stat.label);
-            let below = pool.below().iter().find(|(name, _)| *name == stat.label);
+            let below = pool.below().into_iter().find(|(name, _)| *name == stat.label);
+            let tier = tiers.iter().find(|tier| tier.name() == stat.label);
             let (space, mut problem) = match spaces.get(&stat.label).cloned() {
-                None if below.is_some() => (block_on(pool.space_of(stat.id)).ok(), None),
+                None if below.is_some() || tier.is_some() => {
+                    (block_on(pool.space_of(stat.id)).ok(), None)
+                }
                 Some(Ok(space)) => (Some(space), None),
                 Some(Err(why)) => {
                     gone.insert(stat.id);
@@ -68,11 +75,12 @@ impl Program {
             let bought = settings.volumes.iter().find(|volume| volume.name == stat.label);
             volumes::Volume {
                 state,
-                contract: match below {
-                    Some((_, below)) => {
+                contract: match (below, tier) {
+                    (_, Some(tier)) => Some(format!("{} before {}", tier.fast(), tier.slow())),
+                    (Some((_, below)), None) => {
                         Some(format!("a pool of {}", below.spread().volumes().len()))
                     }
-                    None => device.and(bought).map(settings::Volume::terms),
+                    (None, None) => device.and(bought).map(settings::Volume::terms),
                 },
                 pool: name.to_owned(),
                 size_bytes: space.map(|space| space.total),
@@ -87,6 +95,38 @@ impl Program {
         });
         let volumes = volumes.collect();
         (volumes, pool.redundancy(&gone))
+    }
+
+    /// The sides of a tier that are volumes: the slow one has what the tier has, among these `volumes`.
+    fn sides_of(&self, tier: &CacheTier, volumes: &[volumes::Volume]) -> Vec<volumes::Volume> {
+        let settings = self.settings.lock().clone();
+        let spaces = self.spaces();
+        let whole = volumes.iter().find(|volume| volume.name == tier.name());
+        let side = |name: &str| {
+            let of = settings.volumes.iter().find(|volume| volume.name == *name)?;
+            let found = spaces.get(name).cloned();
+            let is_fast = name == tier.fast();
+            let (space, problem) = match found.clone() {
+                Some(Ok(space)) => (Some(space), tier.problem().filter(|_| is_fast)),
+                Some(Err(why)) => (None, Some(why)),
+                None => (None, tier.problem().filter(|_| is_fast)),
+            };
+            let held = |of: fn(&volumes::Volume) -> u64| whole.map_or(0, of);
+            Some(volumes::Volume {
+                name: name.to_owned(),
+                pool: tier.name().to_owned(),
+                state: if found.is_some() { State::Active } else { State::Away },
+                contract: found.map(|_| of.terms()),
+                size_bytes: space.map(|space| space.total),
+                free_bytes: space.map(|space| space.free),
+                objects: if is_fast { 0 } else { held(|volume| volume.objects) },
+                bytes: if is_fast { tier.figures().cached_bytes } else { held(|v| v.bytes) },
+                only_here: if is_fast { 0 } else { held(|volume| volume.only_here) },
+                drain: None,
+                problem,
+            })
+        };
+        [tier.fast(), tier.slow()].into_iter().filter_map(side).collect()
     }
 
     pub(super) fn join(&self, new: &New) -> Result<Changed, Error> {
@@ -158,7 +198,8 @@ impl Program {
     pub(super) fn leave(&self, name: &str, lost: bool) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
         let (open, id) = self.member(name)?;
-        if open.below().iter().any(|(pool, _)| pool == name) {
+        let is_pool = open.below().iter().any(|(pool, _)| *pool == name);
+        if is_pool || open.tiers().iter().any(|tier| tier.name() == name) {
             return Err(Error::Conflict(format!(
                 "{name} is a pool: take it out of the settings file while the server is stopped, once it is empty"
             )));
@@ -261,12 +302,12 @@ impl Program {
         if name == self.pool_name() {
             return Ok(root);
         }
-        let mut below: Vec<_> = root.below().iter().collect();
+        let mut below = root.all_below();
         while let Some((found, pool)) = below.pop() {
             if found == name {
                 return Ok(pool);
             }
-            below.extend(pool.below());
+            below.extend(pool.all_below());
         }
         Err(Error::NotFound(format!("pool {name}: none of that name is in use")))
     }
@@ -318,7 +359,7 @@ impl Program {
 }
 
 /// The error for an administrator after a failure of the store or its volumes.
-fn store_error(error: &plimsoll::Error) -> Error {
+pub(super) fn store_error(error: &plimsoll::Error) -> Error {
     let told = error.to_string();
     match error {
         plimsoll::Error::Contract(_) => Error::Invalid(told),

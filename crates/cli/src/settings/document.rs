@@ -201,6 +201,12 @@ impl<'d> Section<'d> {
         names.map(|name| &**name.get_ref()).collect()
     }
 
+    /// The text of a key in a section below, if it is one: `pool.main.layout`.
+    pub(super) fn text_at(&self, kind: &str, name: &str, key: &str) -> Option<&'d str> {
+        let all = self.table.get(kind)?.get_ref().as_table()?;
+        all.get(name)?.get_ref().as_table()?.get(key)?.get_ref().as_str()
+    }
+
     /// The section `[name]`, if present.
     pub(super) fn optional_section(
         &self,

@@ -82,7 +82,11 @@ impl Kv {
     pub(super) fn read(section: &Section<'_>, names: &[&str], pools: &[Pool]) -> Option<Self> {
         let accepted =
             if names.is_empty() { "the name of a pool".into() } else { names.join(", ") };
-        let pool = section.need("pool", &accepted, |field| Ok(field.known(names)?.to_owned()));
+        let pool = section.need("pool", &accepted, |field| {
+            let name = field.known(names)?;
+            Pool::check_for_store(field, name, pools)?;
+            Ok(name.to_owned())
+        });
         let options = store::read(section);
         let tls = tls(section);
         let (listen, endpoint) = endpoint(section, tls.as_ref());

@@ -6,8 +6,10 @@ use std::time::Duration;
 use policy::placement::{Code, Stripe};
 use policy::units::KIB;
 
-use super::document::Section;
+use super::document::{Field, Section};
 use super::migration::{self, Migration};
+use super::mistake::Mistake;
+use super::tier::{self, Tier};
 use super::{Entry, units};
 
 /// The keys of a pool.
@@ -27,6 +29,10 @@ pub(super) const KEYS: &[&str] = &[
     migration::KEYS[0],
     migration::KEYS[1],
     migration::KEYS[2],
+    tier::KEYS[0],
+    tier::KEYS[1],
+    tier::KEYS[2],
+    tier::KEYS[3],
 ];
 
 /// Bytes of the log of objects in place, unless the settings say otherwise, and those they may say.
@@ -52,8 +58,10 @@ pub(crate) struct Pool {
     /// The time in which every copy is read back once; `None`: only on demand. Default: 30 days, and none for a pool of
     /// pools, which read back their own.
     pub(crate) scrub_every: Option<Duration>,
-    /// The names of its members: volumes, and pools.
+    /// The names of its members: volumes, and pools. With layout `tiered`, the fast side and the slow one.
     pub(crate) volumes: Vec<String>,
+    /// With layout `tiered`, what it is; it has nothing else.
+    pub(crate) tier: Option<Tier>,
 }
 
 /// The placement of a pool's objects.
@@ -121,8 +129,10 @@ const CHUNK: u64 = 256 * KIB;
 const SPREAD: &str = "spread";
 /// Complete objects in fragments of an erasure code.
 const CODED: &str = "coded";
+/// A cache of one member on another.
+const TIERED: &str = "tiered";
 /// Every word for a layout.
-const LAYOUTS: &[&str] = &[SPREAD, CODED];
+const LAYOUTS: &[&str] = &[SPREAD, CODED, TIERED];
 /// Survives the loss of two volumes for half more than the bytes.
 const DATA: u64 = 4;
 const PARITY: u64 = 2;
@@ -131,18 +141,34 @@ pub(crate) const PLACEMENTS: &[&str] =
     &["single", "round-robin", "hash", "stripe", "least-overlap"];
 
 impl Pool {
-    /// Reads a pool over volumes and pools with these names.
-    pub(super) fn read(section: &Section<'_>, volumes: &[&str], pools: &[&str]) -> Option<Self> {
+    /// Reads a pool over volumes and pools with these names. `on_volume` are the tiered ones whose slow side is a volume.
+    pub(super) fn read(
+        section: &Section<'_>,
+        volumes: &[&str],
+        pools: &[&str],
+        on_volume: &[&str],
+    ) -> Option<Self> {
         let name: String = section.name.split('.').next_back().unwrap_or_default().into();
         let accepted = "a list of volumes or pools, such as [\"a\", \"b\"]";
         let others = pools.iter().filter(|pool| **pool != name);
         let known: Vec<_> = volumes.iter().chain(others).copied().collect();
+        let layout = section.read("layout", |field| field.word(LAYOUTS)).unwrap_or(SPREAD);
+        if layout == TIERED {
+            return Self::read_tiered(section, name, &known);
+        }
+        for key in tier::KEYS {
+            if let Some(field) = section.get(key) {
+                section.note(field.mistake(format!("no {key}, unless layout = \"tiered\"")));
+            }
+        }
         let members: Option<Vec<String>> = section.need("volumes", accepted, |field| {
             field.list(accepted, |name| Ok(name.known(&known)?.to_owned()))
         });
-        let is_of_pools = |names: &Vec<String>| names.iter().all(|name| pools.contains(&&**name));
+        // A tier over a volume leaves its upkeep to this pool, as a volume does.
+        let tends_itself =
+            |name: &String| pools.contains(&&**name) && !on_volume.contains(&&**name);
+        let is_of_pools = |names: &Vec<String>| names.iter().all(tends_itself);
         let is_of_pools = members.as_ref().is_some_and(is_of_pools);
-        let layout = section.read("layout", |field| field.word(LAYOUTS)).unwrap_or(SPREAD);
         let chunk = section.read_or("chunk", CHUNK, |field| {
             field.parsed("a power of two from \"64KiB\" to \"256KiB\"", |text| {
                 units::size(text).filter(|n| Stripe::CHUNKS.contains(n) && n.is_power_of_two())
@@ -209,7 +235,70 @@ impl Pool {
         });
         let copies = code.map_or(copies as usize, |code| code.parity() + 1);
         let volumes = members?;
-        Some(Self { name, placement, copies, code, write_log, migration, scrub_every, volumes })
+        let tier = None;
+        Some(Self {
+            name,
+            placement,
+            copies,
+            code,
+            write_log,
+            migration,
+            scrub_every,
+            volumes,
+            tier,
+        })
+    }
+
+    /// Reads a tiered pool, which has its sides and nothing else.
+    fn read_tiered(section: &Section<'_>, name: String, known: &[&str]) -> Option<Self> {
+        let own = |key: &&&str| **key == "layout" || tier::KEYS.contains(*key);
+        for key in KEYS.iter().filter(|key| !own(key)) {
+            if let Some(field) = section.get(key) {
+                section.note(field.mistake(format!("no {key} with layout = \"tiered\"")));
+            }
+        }
+        let tier = Tier::read(section, known)?;
+        Some(Self {
+            name,
+            placement: Placement::Single,
+            copies: 1,
+            code: None,
+            write_log: WRITE_LOG,
+            migration: Migration::read(section, true),
+            scrub_every: None,
+            volumes: vec![tier.fast.clone(), tier.slow.clone()],
+            tier: Some(tier),
+        })
+    }
+
+    /// The names of tiered pools whose slow side is one of these volumes.
+    pub(super) fn tiers_on<'d>(root: &Section<'d>, volumes: &[&str]) -> Vec<&'d str> {
+        let mut names = root.names("pool");
+        names.retain(|name| {
+            let text = |key| root.text_at("pool", name, key);
+            text("layout") == Some(TIERED)
+                && text("slow").is_some_and(|slow| volumes.contains(&slow))
+        });
+        names
+    }
+
+    /// Refuses a tiered pool as the pool of a store, which needs names.
+    pub(super) fn check_for_store(
+        field: &Field<'_>,
+        name: &str,
+        pools: &[Self],
+    ) -> Result<(), Mistake> {
+        let is_it = |pool: &&Self| pool.name == name && pool.tier.is_some();
+        if pools.iter().find(is_it).is_none() {
+            return Ok(());
+        }
+        let above = pools.iter().find(|pool| pool.volumes.iter().any(|member| member == name));
+        let above = above.map_or("main", |pool| &pool.name);
+        let found = format!("{name:?}, a pool with layout = \"tiered\"");
+        let accepted = format!(
+            "a pool above it: [pool.{above}] with volumes = [{name:?}], and pool = {above:?}"
+        );
+        Err(field.mistaken(found, accepted))
     }
 
     /// The names of the volumes below, in the order of the settings; those of its members that are pools are in their place.
@@ -235,11 +324,19 @@ impl Pool {
 
     /// The word for how objects lie on the members.
     pub(crate) const fn layout(&self) -> &'static str {
-        if self.code.is_some() { CODED } else { SPREAD }
+        match (&self.tier, self.code) {
+            (Some(_), _) => TIERED,
+            (None, Some(_)) => CODED,
+            (None, None) => SPREAD,
+        }
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
         let section = format!("pool.{}", self.name);
+        if let Some(tier) = &self.tier {
+            let layout = Entry::new(&section, "layout", format_args!("{TIERED:?}"));
+            return std::iter::once(layout).chain(tier.entries(&section)).collect();
+        }
         let placement = self.placement.name();
         let more = match self.placement {
             Placement::Stripe(chunk) => {
@@ -318,26 +415,35 @@ fn scrub_every(text: &str) -> Option<Option<Duration>> {
 /// Notes what makes pools no trees: a volume or pool in two of them, whose objects each would take for foreign; a pool within
 /// itself; and a name of both a volume and a pool.
 pub(super) fn check_trees(root: &Section<'_>, pools: &[Pool], volumes: &[&str]) {
-    let note = |pool: &Pool, found: String, accepted: &str| {
-        root.note(root.at("pool", &pool.name, "volumes").mistaken(found, accepted));
+    let note = |pool: &Pool, member: &str, found: String, accepted: &str| {
+        let key = pool.tier.as_ref().map_or("volumes", |tier| tier.key_of(member));
+        root.note(root.at("pool", &pool.name, key).mistaken(found, accepted));
     };
     for (at, pool) in pools.iter().enumerate() {
         for other in &pools[..at] {
             if let Some(shared) = pool.volumes.iter().find(|name| other.volumes.contains(name)) {
                 let found = format!("{shared:?}, a volume of pool.{}", other.name);
-                note(pool, found, "volumes of no other pool");
+                note(pool, shared, found, "volumes of no other pool");
             }
         }
         for (at, name) in pool.volumes.iter().enumerate() {
-            if pool.volumes[..at].contains(name) {
-                note(pool, format!("{name:?} twice"), "each volume once");
+            // Sides of a tier are two, or a mistake was noted.
+            if pool.tier.is_none() && pool.volumes[..at].contains(name) {
+                note(pool, name, format!("{name:?} twice"), "each volume once");
             }
-            if volumes.contains(&&**name) && pools.iter().any(|pool| pool.name == *name) {
-                note(pool, format!("{name:?}, a volume and a pool"), "names of one of them");
+            let of = pools.iter().find(|pool| pool.name == *name);
+            if volumes.contains(&&**name) && of.is_some() {
+                let found = format!("{name:?}, a volume and a pool");
+                note(pool, name, found, "names of one of them");
+            }
+            if pool.tier.is_some() && of.is_some_and(|of| of.tier.is_some()) {
+                let found = format!("{name:?}, a tiered pool");
+                note(pool, name, found, "a volume, or a pool with another layout");
             }
         }
         if let Some(way) = circle(pool, pools) {
-            note(pool, format!("pools within themselves: {}", way.join(" > ")), "pools of a tree");
+            let found = format!("pools within themselves: {}", way.join(" > "));
+            note(pool, way[1], found, "pools of a tree");
         }
     }
 }

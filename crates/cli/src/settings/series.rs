@@ -173,6 +173,7 @@ pub(super) fn pool_of(
 ) -> Result<String, Mistake> {
     let names: Vec<_> = pools.iter().map(|pool| &*pool.name).collect();
     let name = field.known(&names)?;
+    Pool::check_for_store(field, name, pools)?;
     match shared.filter(|(_, shared)| *shared != name) {
         Some((section, shared)) => {
             let found = format!("{name:?}, while [{section}] is on {shared:?}");

@@ -859,3 +859,76 @@ fn pools_that_are_no_tree_are_refused_with_the_way() {
         assert!(mistakes.contains(told), "{told}: {mistakes}");
     }
 }
+
+/// A store over a tier over two volumes; `tier` are the lines of the tiered pool.
+fn with_tier(tier: &str) -> String {
+    let text = with_pools(&[("main", &["cached"])]);
+    format!("{text}[pool.cached]\nlayout = \"tiered\"\n{tier}")
+}
+
+#[test]
+fn a_tiered_pool_has_two_sides_and_is_a_member_of_another() {
+    let settings = parse(&with_tier("fast = \"a\"\nslow = \"b\"\n")).expect("it is right");
+    let used: Vec<_> = settings.in_use().map(|volume| &*volume.name).collect();
+    assert_eq!(used, ["a", "b"]);
+    let of = |name: &str| settings.pools.iter().find(|pool| pool.name == name).expect("a pool");
+    let tier = of("cached").tier.clone().expect("it is tiered");
+    assert_eq!((&*tier.fast, &*tier.slow, tier.size), ("a", "b", None));
+    // Nobody else tends the volume below.
+    assert!(of("main").scrub_every.is_some());
+    assert_ne!(of("main").migration.policy, policy::migrate::Policy::Off);
+    let shown = settings.to_string();
+    let wanted =
+        "[pool.cached]\nlayout = \"tiered\"\nfast = \"a\"\nslow = \"b\"\neviction = \"s3-fifo\"\n";
+    assert!(shown.contains(wanted), "{shown}");
+    assert_eq!(parse(&shown).expect("it is a file"), settings);
+
+    let more = "fast = \"near\"\nslow = \"far\"\nsize = \"1GiB\"\neviction = \"lru\"\n\n\
+                [pool.near]\nvolumes = [\"a\"]\n\n[pool.far]\nvolumes = [\"b\", \"c\"]\n";
+    let settings = parse(&with_tier(more)).expect("sides may be pools");
+    assert_eq!(parse(&settings.to_string()).expect("it is a file"), settings);
+    let main = settings.pool().expect("it is there");
+    assert_eq!(main.scrub_every, None, "the pool below reads back");
+    assert_eq!(main.leaves(&settings.pools), ["a", "b", "c"]);
+}
+
+#[test]
+fn what_makes_no_tier_is_refused_with_the_way_out() {
+    let sides = "fast = \"a\"\nslow = \"b\"\n";
+    let with = |more: &str| with_tier(&format!("{sides}{more}"));
+    for (text, told) in [
+        (with_tier("fast = \"a\"\n"), "pool.cached.slow: found nothing"),
+        (with_tier("fast = \"a\"\nslow = \"a\"\n"), "another volume or pool than `fast`"),
+        (with_tier("fast = \"a\"\nslow = \"z\"\n"), "pool.cached.slow: found \"z\""),
+        (with("volumes = [\"c\"]\n"), "no volumes with layout"),
+        (with("copies = 2\n"), "no copies with layout"),
+        (with("placement = \"hash\"\n"), "no placement with layout"),
+        (with("scrub_every = \"1d\"\n"), "no scrub_every with layout"),
+        (with("size = \"1MiB\"\n"), "at least \"16MiB\""),
+        (with("eviction = \"best\"\n"), "lru, sieve, s3-fifo"),
+        (with("\n[pool.x]\nvolumes = [\"b\"]\n"), "\"b\", a volume of pool.cached"),
+        (with_tier("fast = \"main\"\nslow = \"b\"\n"), "pools within themselves: "),
+        (
+            with_tier(
+                "fast = \"a\"\nslow = \"below\"\n\n[pool.below]\nlayout = \"tiered\"\n\
+                 fast = \"b\"\nslow = \"c\"\n",
+            ),
+            "\"below\", a tiered pool",
+        ),
+        (
+            with_pools(&[("main", &["a"])]).replace("[pool.main]", "[pool.main]\nfast = \"b\""),
+            "no fast, unless layout = \"tiered\"",
+        ),
+        (
+            with(&format!("\n{}", "[block]\npool = \"cached\"\n")),
+            "[pool.main] with volumes = [\"cached\"], and pool = \"main\"",
+        ),
+    ] {
+        let mistakes = parse(&text).expect_err(told).to_string();
+        assert!(mistakes.contains(told), "{told}: {mistakes}");
+    }
+    let kv = with(sides).replace("[kv]\npool = \"main\"", "[kv]\npool = \"cached\"");
+    let kv = kv.replacen(sides, "", 1);
+    let mistakes = parse(&kv).expect_err("a store needs names").to_string();
+    assert!(mistakes.contains("a pool above it: [pool.main] with volumes"), "{mistakes}");
+}

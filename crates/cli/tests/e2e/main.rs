@@ -22,4 +22,5 @@ mod serve;
 mod shared;
 mod strangers;
 mod throttled;
+mod tier;
 mod top;

@@ -30,6 +30,7 @@ use self::moving::Moving;
 use self::recycling::Recycling;
 use self::reserving::set_aside;
 use self::scrubbing::Scrubbing;
+use super::tier::{CacheTier, Fast, Tiering};
 use super::{Away, Devices, Volume};
 use crate::every_second::EverySecond;
 use crate::{Error, Result};
@@ -51,19 +52,44 @@ pub struct Pool {
     spread: Spread,
     /// The members that are pools, by name.
     below: Vec<(String, Self)>,
+    tiers: Vec<TierMember>,
     devices: Devices,
     clock: Clock,
     /// The weights of stores that do not have 1.
     io_weights: Mutex<BTreeMap<Tenant, f64>>,
 }
 
+/// A member that is a tier, and the sides of it that are pools, by name.
+struct TierMember {
+    // Closed in this order.
+    tier: CacheTier,
+    slow: Option<(String, Pool)>,
+    fast: Option<(String, Pool)>,
+    devices: Devices,
+}
+
 /// Seconds between two writes of what the gates learned.
 const LEARNED_EVERY: u32 = 60;
+
+/// A side of a tier: see [`PoolBuilder::tier`].
+pub enum Side {
+    /// A volume.
+    Volume(Volume),
+    /// A pool, under this name.
+    Pool(String, PoolBuilder),
+}
+
+impl From<Volume> for Side {
+    fn from(volume: Volume) -> Self {
+        Self::Volume(volume)
+    }
+}
 
 /// Opens a pool.
 pub struct PoolBuilder {
     volumes: Vec<Volume>,
     pools: Vec<(String, Self)>,
+    tiers: Vec<TierRecipe>,
     opening: Opening,
     migrate: (Policy, Terms),
     scrub_every: Option<Duration>,
@@ -71,11 +97,19 @@ pub struct PoolBuilder {
     clock: Option<Clock>,
 }
 
+struct TierRecipe {
+    name: String,
+    fast: Side,
+    slow: Side,
+    options: Tiering,
+}
+
 impl Default for PoolBuilder {
     fn default() -> Self {
         Self {
             volumes: Vec::new(),
             pools: Vec::new(),
+            tiers: Vec::new(),
             opening: Opening::new(LeastOverlap::default()),
             migrate: (Policy::default(), Terms::default()),
             scrub_every: Some(policy::scrub::PERIOD),
@@ -154,10 +188,26 @@ impl Pool {
         self.scrubbing.passes()
     }
 
-    /// The members that are pools, by name.
+    /// The pools directly below that hold its objects, by name: its members, and the slow sides of tiers.
     #[must_use]
-    pub fn below(&self) -> &[(String, Self)] {
-        &self.below
+    pub fn below(&self) -> Vec<(&str, &Self)> {
+        let slow = self.tiers.iter().filter_map(|member| member.slow.as_ref());
+        self.below.iter().chain(slow).map(|(name, pool)| (&**name, pool)).collect()
+    }
+
+    /// All pools directly below, by name: also the fast sides of tiers.
+    #[must_use]
+    pub fn all_below(&self) -> Vec<(&str, &Self)> {
+        let fast = self.tiers.iter().filter_map(|member| member.fast.as_ref());
+        let fast = fast.map(|(name, pool)| (&**name, pool));
+        self.below().into_iter().chain(fast).collect()
+    }
+
+    /// The tiers among its members and those of the pools below.
+    #[must_use]
+    pub fn tiers(&self) -> Vec<&CacheTier> {
+        let own = self.tiers.iter().map(|member| &member.tier);
+        own.chain(self.all_below().into_iter().flat_map(|(_, pool)| pool.tiers())).collect()
     }
 
     /// The pool of the tree that has a member of this name: this one, or one below.
@@ -166,7 +216,7 @@ impl Pool {
         if self.spread.volume_id(name).is_some() {
             return Some(self);
         }
-        self.below.iter().find_map(|(_, pool)| pool.with_member(name))
+        self.all_below().into_iter().find_map(|(_, pool)| pool.with_member(name))
     }
 
     /// Why objects cannot be read, for people; `None` if each has a readable copy.
@@ -184,7 +234,7 @@ impl Pool {
     #[must_use]
     pub fn unreadable_below(&self) -> u64 {
         let of = |pool: &Self| pool.copies().redundancy.unreadable + pool.unreadable_below();
-        self.below.iter().map(|(_, pool)| of(pool)).sum()
+        self.below().into_iter().map(|(_, pool)| of(pool)).sum()
     }
 
     /// How its background tasks do, and those of pools below.
@@ -193,7 +243,9 @@ impl Pool {
         let tending = self.tending.iter().map(EverySecond::health);
         let own = [self.recycling.health(), self.moving.health(), self.scrubbing.health()];
         let own = own.into_iter().chain(tending);
-        own.chain(self.below.iter().flat_map(|(_, pool)| pool.tasks())).collect()
+        let tiers = self.tiers.iter().map(|member| member.tier.health());
+        let below = self.all_below().into_iter().flat_map(|(_, pool)| pool.tasks());
+        own.chain(tiers).chain(below).collect()
     }
 
     /// Adds a blank volume as a member of this pool. Durable on return: new objects go there from now on. Later openings have to name it.
@@ -257,13 +309,29 @@ impl Pool {
     /// # Errors
     /// `Pool`: the last changes could not be made durable; writes keep the durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { recycling, moving, scrubbing, tending, logged, spread, below, devices, .. } =
-            self;
+        let Self {
+            recycling,
+            moving,
+            scrubbing,
+            tending,
+            logged,
+            spread,
+            below,
+            tiers,
+            devices,
+            ..
+        } = self;
         drop((recycling, moving, scrubbing, tending, logged));
         block_on(spread.close()).map_err(Error::Pool)?;
         // They hold its objects open.
         drop(spread);
-        below.into_iter().try_for_each(|(_, pool)| pool.close())?;
+        let mut below: Vec<_> = below.into_iter().map(|(_, pool)| pool).collect();
+        for TierMember { tier, slow, fast, devices } in tiers {
+            tier.close();
+            devices.close();
+            below.extend(slow.into_iter().chain(fast).map(|(_, pool)| pool));
+        }
+        below.into_iter().try_for_each(Self::close)?;
         devices.close();
         Ok(())
     }
@@ -302,6 +370,22 @@ impl PoolBuilder {
     #[must_use]
     pub fn pool(mut self, name: impl Into<String>, pool: Self) -> Self {
         self.pools.push((name.into(), pool));
+        self
+    }
+
+    /// Adds a member called `name` that has a cache of the hot ranges of `slow` on `fast`, written through: see
+    /// [`pool::tier`]. Its room and rates are those of `slow`, and reads of what is on `fast` cost `slow` nothing. `fast` may be
+    /// lost at any time. It must not be a tier itself, and nor must `slow`.
+    #[must_use]
+    pub fn tier(
+        mut self,
+        name: impl Into<String>,
+        fast: impl Into<Side>,
+        slow: impl Into<Side>,
+        options: Tiering,
+    ) -> Self {
+        let (name, fast, slow) = (name.into(), fast.into(), slow.into());
+        self.tiers.push(TierRecipe { name, fast, slow, options });
         self
     }
 
@@ -381,7 +465,7 @@ impl PoolBuilder {
     /// # Errors
     /// The message names the volume, and what to do.
     pub fn open(self) -> Result<Pool> {
-        let Self { volumes, pools, opening, migrate, scrub_every, log_len, clock } = self;
+        let Self { volumes, pools, tiers, opening, migrate, scrub_every, log_len, clock } = self;
         let (policy, terms) = migrate;
         let clock = clock.unwrap_or_else(Clock::real);
         let (mut below, mut away) = (Vec::new(), Vec::new());
@@ -392,16 +476,29 @@ impl PoolBuilder {
                 Err(error) => return Err(error),
             }
         }
+        let mut opened = Vec::new();
+        for recipe in tiers {
+            let name = recipe.name.clone();
+            match TierMember::open(recipe, &clock) {
+                Ok(tier) => opened.push(tier),
+                Err(error) if is_away(&error) => away.push(Away { name, why: error.to_string() }),
+                Err(error) => return Err(error),
+            }
+        }
+        let tiers = opened;
         let pools = below.iter().map(|(name, pool)| (name.clone(), pool.devices.clone()));
-        let devices = Devices::open_below(&volumes, pools.collect(), away, &clock)?;
+        let of_tiers = tiers.iter().map(|of| (of.tier.name().to_owned(), of.devices.clone()));
+        let pools = pools.chain(of_tiers).collect();
+        let devices = Devices::open_below(&volumes, pools, away, &clock)?;
         for away in devices.away() {
             tracing::warn!("{away}");
         }
-        if devices.here().is_empty() {
+        if devices.holding().is_empty() {
             return Err(Error::AllAway(devices.away().iter().map(Away::to_string).collect()));
         }
         let pools = below.iter().map(|(name, pool)| Member::new(&**name, pool.logged.clone()));
-        let spread = devices.open_pool(pools.collect(), opening)?;
+        let of_tiers = tiers.iter().map(|of| Member::new(of.tier.name(), of.tier.volume()));
+        let spread = devices.open_pool(pools.chain(of_tiers).collect(), opening)?;
         // Before copies are made or dropped.
         let options = log_options(log_len, &devices);
         let logged = block_on(Logged::open(spread.clone(), options)).map_err(Error::Pool)?;
@@ -418,6 +515,7 @@ impl PoolBuilder {
             logged,
             spread,
             below,
+            tiers,
             devices,
             clock,
             io_weights,
@@ -425,10 +523,52 @@ impl PoolBuilder {
     }
 }
 
+impl TierMember {
+    fn open(recipe: TierRecipe, clock: &Clock) -> Result<Self> {
+        let TierRecipe { name, fast, slow, options } = recipe;
+        let (devices, slow, slow_pool) = match slow {
+            Side::Volume(volume) => {
+                let devices = Devices::open(std::slice::from_ref(&volume), clock)?;
+                let slow = devices.own().first().map(|device| device.volume());
+                let slow = slow.expect("a volume that is away is an error");
+                (devices, (volume.name().to_owned(), slow), None)
+            }
+            Side::Pool(name, pool) => {
+                let pool = pool.clock(clock.clone()).open()?;
+                let below = vec![(name.clone(), pool.devices.clone())];
+                let devices = Devices::open_below(&[], below, Vec::new(), clock)?;
+                let slow: Arc<dyn volume::Volume> = Arc::new(pool.logged.clone());
+                (devices, (name.clone(), slow), Some((name, pool)))
+            }
+        };
+        let (cache, fast, fast_pool) = match fast {
+            Side::Volume(volume) => {
+                (Devices::open_cache(&volume, clock), Fast::Volume(volume), None)
+            }
+            Side::Pool(name, pool) => match pool.clock(clock.clone()).open() {
+                Ok(pool) => {
+                    let below = vec![(name.clone(), pool.devices.clone())];
+                    let cache = Devices::open_below(&[], below, Vec::new(), clock)?;
+                    let fast: Arc<dyn volume::Volume> = Arc::new(pool.logged.clone());
+                    (cache, Fast::Pool(name.clone(), Some(fast)), Some((name, pool)))
+                }
+                Err(error) => {
+                    let away = Away { name: name.clone(), why: error.to_string() };
+                    let cache = Devices::open_below(&[], Vec::new(), vec![away], clock)?;
+                    (cache, Fast::Pool(name, None), None)
+                }
+            },
+        };
+        let devices = devices.with_cache(cache.clone());
+        let tier = CacheTier::open(name, slow, fast, options, &devices, cache, clock)?;
+        Ok(Self { tier, slow: slow_pool, fast: fast_pool, devices })
+    }
+}
+
 /// How the log is kept on these devices.
 fn log_options(limit: u64, devices: &Devices) -> logged::Options {
     let usual = logged::Options::default();
-    let bytes_per_operation = devices.here().iter().find_map(|device| {
+    let bytes_per_operation = devices.holding().iter().find_map(|device| {
         let bought = device.gate().bought();
         Some((bought.paid_bytes_per_sec()? as f64 / bought.line_iops()?) as u64)
     });
@@ -468,3 +608,6 @@ fn reserve(pool: &Spread, devices: &Devices, clock: &Clock) -> EverySecond {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod tier_tests;

@@ -71,12 +71,19 @@ impl Shared {
     pub(super) async fn read(&self, log: &Log, files: &Files) -> Result<Changes> {
         let mut found = Vec::new();
         for (number, name) in files {
-            let object = self.spread.open_handle(name).await?;
-            let file = Arc::new(File { number: *number, object });
-            log.adopt(Arc::clone(&file), file.object.len());
-            // What is read now must be there after the next crash, too.
-            file.object.sync(IO).await?;
-            find(&file, &mut found).await?;
+            // Of a file that was never synced a crash may have left any copy, or none. Nothing of it was promised.
+            let was_synced = self.spread.was_synced(name);
+            match self.find(*number, name).await {
+                Ok((file, batches)) => {
+                    log.adopt(Arc::clone(&file), file.object.len());
+                    found.extend(batches);
+                }
+                Err(e) if !was_synced => {
+                    tracing::debug!("{name} was never synced, and is removed: {e}");
+                    self.spread.remove_soon(name).await?;
+                }
+                Err(e) => return Err(e),
+            }
         }
         let seen = found.iter().map(|found| found.head.order.sequence).max().unwrap_or(0);
         let durable = found.iter().map(|found| found.head.order.durable).max().unwrap_or(0);
@@ -96,6 +103,20 @@ impl Shared {
         }
         log.go_on(last, seen);
         Ok(changes)
+    }
+
+    /// Opens a file, and finds its batches.
+    async fn find(&self, number: u64, name: &Name) -> Result<(Arc<File>, Vec<Found>)> {
+        let file = Arc::new(File { number, object: self.spread.open_handle(name).await? });
+        // What is read now must be there after the next crash, too.
+        file.object.sync(IO).await?;
+        let (mut found, mut at) = (Vec::new(), 0);
+        while let Some(head) = read_head(&file, at).await? {
+            let next = at + head.len();
+            found.push(Found { file: Arc::clone(&file), at, head });
+            at = next;
+        }
+        Ok((file, found))
     }
 
     fn take_note(&self, log: &Log, Found { file, at, head }: Found, changes: &mut Changes) {
@@ -182,17 +203,6 @@ impl Shared {
         }
         Ok(patches)
     }
-}
-
-/// Reads the records of the batches of a file, one after the other, as far as they can be read.
-async fn find(file: &Arc<File>, found: &mut Vec<Found>) -> Result<()> {
-    let mut at = 0;
-    while let Some(head) = read_head(file, at).await? {
-        let next = at + head.len();
-        found.push(Found { file: Arc::clone(file), at, head });
-        at = next;
-    }
-    Ok(())
 }
 
 /// Takes the batch that comes after `last` out of those that were found: of several attempts, the last that is whole.

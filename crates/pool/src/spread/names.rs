@@ -54,6 +54,11 @@ impl Spread {
         Ok(Stat { id, kind, len, links, layout, copies: copies.iter().cloned().collect() })
     }
 
+    /// Whether a log was synced since it was created, if it exists.
+    pub(crate) fn was_synced(&self, name: &Name) -> bool {
+        self.0.catalog.inode(name).is_ok_and(|inode| inode.is_settled())
+    }
+
     /// Every object whose name begins with `prefix`, in the order of names. A log whose volume is away
     /// has the length of its first sync.
     ///

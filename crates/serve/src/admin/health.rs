@@ -7,7 +7,8 @@
 //! | `GET /health/ready?store=kv&for=reads` | this store serves reads | it refuses some |
 //! | `GET /health/live` | the program answers | never |
 //!
-//! Missing copies, repaired damage and a stopped background task leave a store *ready*: another copy serves its users.
+//! Missing copies, repaired damage, a stopped background task and a cache tier without its fast side leave a store *ready*:
+//! another copy serves its users.
 //! `/health` answers 503 for them, because an administrator must act.
 
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ pub struct Health {
     pub stores: BTreeMap<String, StoreHealth>,
     /// Each volume, by its name in the settings, with its problem.
     pub volumes: BTreeMap<String, Option<String>>,
+    /// Each cache tier, by its name in the settings, with its problem. A tier serves without its fast side.
+    pub tiers: BTreeMap<String, Option<String>>,
     /// Why the health of the stores is unknown.
     pub unknown: Option<String>,
 }
@@ -47,13 +50,14 @@ impl Health {
         self.unknown.is_none()
             && self.stores.values().all(StoreHealth::is_healthy)
             && self.volumes.values().all(Option::is_none)
+            && self.tiers.values().all(Option::is_none)
     }
 
     /// The problems, in words, one on each line.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.unknown.iter().cloned().collect();
-        problems.extend(self.volumes.values().flatten().cloned());
+        problems.extend(self.volumes.values().chain(self.tiers.values()).flatten().cloned());
         for (name, store) in &self.stores {
             let mut tell = |what: &str, why: &str| problems.push(format!("{name}: {what}: {why}"));
             if let Some(why) = &store.writes_refused {
@@ -96,7 +100,8 @@ impl Health {
 
 impl Serialize for Health {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut document = to.serialize_struct("Health", 4)?;
+        let mut document =
+            to.serialize_struct("Health", 4 + usize::from(!self.tiers.is_empty()))?;
         document.serialize_field("healthy", &self.is_healthy())?;
         document.serialize_field("problems", &self.problems())?;
         let stores = self.stores.iter().map(|(name, store)| (name, StoreShown::of(store)));
@@ -105,6 +110,12 @@ impl Serialize for Health {
             (name, VolumeShown { answers: problem.is_none(), problem: problem.as_deref() })
         });
         document.serialize_field("volumes", &volumes.collect::<BTreeMap<_, _>>())?;
+        let tiers = self.tiers.iter().map(|(name, problem)| {
+            (name, TierShown { attached: problem.is_none(), problem: problem.as_deref() })
+        });
+        if !self.tiers.is_empty() {
+            document.serialize_field("tiers", &tiers.collect::<BTreeMap<_, _>>())?;
+        }
         document.end()
     }
 }
@@ -159,6 +170,13 @@ impl<'h> StoreShown<'h> {
 #[derive(Serialize)]
 struct VolumeShown<'h> {
     answers: bool,
+    problem: Option<&'h str>,
+}
+
+#[derive(Serialize)]
+struct TierShown<'h> {
+    /// Whether its fast side is in use.
+    attached: bool,
     problem: Option<&'h str>,
 }
 
@@ -254,6 +272,7 @@ mod tests {
 
     use super::*;
     use crate::admin::scrub::{Pass, Scrub};
+    use crate::admin::tiers::Tier;
     use crate::admin::volumes::{Changed, List, New, Volume};
     use crate::admin::{Error, block};
 
@@ -295,6 +314,14 @@ mod tests {
             unimplemented!("not asked here")
         }
 
+        fn attach_tier(&self, _: &str) -> Result<Tier, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn detach_tier(&self, _: &str) -> Result<Tier, Error> {
+            unimplemented!("not asked here")
+        }
+
         fn devices(&self) -> Result<block::List, Error> {
             unimplemented!("not asked here")
         }
@@ -322,6 +349,18 @@ mod tests {
         fn begin_scrub(&self) -> Result<Pass, Error> {
             unimplemented!("not asked here")
         }
+    }
+
+    #[test]
+    fn a_tier_without_its_fast_side_is_a_problem_that_refuses_nothing() {
+        let problem = "tier cached: ebs serves all reads".to_owned();
+        let mut health = Health::default();
+        health.stores.insert("kv".into(), StoreHealth::default());
+        health.tiers.insert("cached".into(), Some(problem.clone()));
+        assert!(!health.is_healthy() && health.is_ready(&Wanted { store: None, what: None }));
+        assert_eq!(health.problems(), [&*problem]);
+        let shown = serde_json::to_value(&health).expect("JSON");
+        assert_eq!(shown["tiers"]["cached"]["attached"], false);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
 use crate::figures::{
-    Block, Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Volume, Waits,
+    Block, Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Tier, Volume, Waits,
 };
 use crate::http::{self, Times};
 use crate::{mqtt, nbd, resp};
@@ -33,6 +33,7 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     volumes(&mut page, &figures.volumes());
     cache(&mut page, figures.cache().as_ref());
     copies(&mut page, figures.copies().as_ref());
+    tiers(&mut page, &figures.tiers());
     scrub(&mut page, figures.scrub().as_ref());
     log(&mut page, figures.log().as_ref());
     resp(&mut page, admin.resp.get().map(|endpoint| &endpoint.stats));
@@ -250,6 +251,27 @@ fn copies(page: &mut Page, copies: Option<&Copies>) {
     of.counter("write_log_waits", "Writes that waited because the log was full", |c| {
         c.write_log_waits
     });
+}
+
+fn tiers(page: &mut Page, tiers: &[Tier]) {
+    let mut of = page.each("tier", tiers.iter().map(|tier| (&tier.name, tier)));
+    of.gauge("tier_attached", "Whether the fast side is in use", |t| t.attached);
+    of.counter("tier_hit_bytes", "Bytes of reads that the fast side gave", |t| t.hit_bytes);
+    of.counter("tier_missed_bytes", "Bytes of reads that the slow side gave", |t| t.missed_bytes);
+    of.counter("tier_promotions", "Installs on the fast side", |t| t.promotions);
+    of.counter("tier_promoted_bytes", "Bytes installed on the fast side", |t| t.promoted_bytes);
+    of.counter(
+        "tier_promotions_dropped",
+        "Installs given up: a write came, the queue was full, or no slot was free",
+        |t| t.promotions_dropped,
+    );
+    of.counter("tier_evictions", "Units evicted from the fast side", |t| t.evictions);
+    of.counter("tier_doubts", "Records that a unit is not as the checkpoint says", |t| t.doubts);
+    of.counter("tier_doubt_appends", "Durable appends that carried these records", |t| t.appends);
+    of.counter("tier_checkpoints", "Checkpoints of what is cached", |t| t.checkpoints);
+    of.counter("tier_detaches", "How often the fast side was given up", |t| t.detached);
+    of.gauge("tier_cached_bytes", "Bytes cached", |t| t.cached_bytes);
+    of.gauge("tier_size_bytes", "Bytes that may be cached", |t| t.size_bytes);
 }
 
 fn scrub(page: &mut Page, scrub: Option<&Scrub>) {

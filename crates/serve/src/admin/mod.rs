@@ -19,11 +19,13 @@
 //! | `POST /block/NAME/size` | gives it the size of a [`block::Resize`]: 200 and its [`block::Device`] |
 //! | `POST /block/NAME/limit` | gives its clients what a [`block::NewLimit`] says: 200 and its [`block::Device`] |
 //! | `DELETE /block/NAME` | deletes it with its bytes: 200 and the [`block::Device`] that it was |
+//! | `POST /tiers/NAME/attach` | takes the fast side of a tier in use, empty: 200 and its [`tiers::Tier`] |
+//! | `POST /tiers/NAME/detach` | gives up what its fast side holds: 200 and its [`tiers::Tier`] |
 //! | `GET /scrub` | the progress of the pool's scrub: [`scrub::Scrub`]; JSON |
 //! | `POST /scrub` | begins a pass now, unless one that was asked for is under way: 202 and the [`scrub::Pass`] |
 //!
-//! A failed request has the status of its [`Error`]: 404 unknown volume or device, 409 forbidden by the current state, 422
-//! invalid request, 503 a needed volume is away, 500 internal failure. For volumes, devices and scrubs the body is [`Refused`],
+//! A failed request has the status of its [`Error`]: 404 unknown volume, tier or device, 409 forbidden by the current state, 422
+//! invalid request, 503 a needed volume is away, 500 internal failure. For volumes, tiers, devices and scrubs the body is [`Refused`],
 //! for `/reload` text.
 //!
 //! There is no authentication: every process that reaches the socket may do all of this. Web pages in a browser on the
@@ -37,6 +39,7 @@ mod metrics;
 mod scraper;
 pub mod scrub;
 pub mod snapshot;
+pub mod tiers;
 pub mod volumes;
 
 use std::sync::{Arc, OnceLock};
@@ -57,6 +60,7 @@ pub use self::health::Health;
 use self::scraper::Scraper;
 use self::scrub::{Pass, Scrub};
 pub use self::snapshot::Snapshot;
+use self::tiers::Tier;
 use self::volumes::{Changed, List, New, Volume};
 use crate::figures::Figures;
 use crate::http::Hosts;
@@ -104,6 +108,18 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// As [`Control::add_volume`].
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, Error>;
+
+    /// Takes the fast side of a tier in use, empty. What it holds counts from now on.
+    ///
+    /// # Errors
+    /// The reason and the way out. The slow side serves everything meanwhile.
+    fn attach_tier(&self, name: &str) -> Result<Tier, Error>;
+
+    /// Gives up what the fast side of a tier holds: it never counts again. Durable on return.
+    ///
+    /// # Errors
+    /// As [`Control::attach_tier`].
+    fn detach_tier(&self, name: &str) -> Result<Tier, Error>;
 
     /// The block devices.
     ///
@@ -220,6 +236,8 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/volumes/{name}/drain", post(drain_volume))
         .route("/volumes/{name}/keep", post(keep_volume))
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
+        .route("/tiers/{name}/attach", post(attach_tier))
+        .route("/tiers/{name}/detach", post(detach_tier))
         .route("/block", get(list_devices).post(create_device))
         .route("/block/{name}", delete(delete_device))
         .route("/block/{name}/size", post(resize_device))
@@ -284,6 +302,14 @@ async fn remove_volume(State(admin): State<Admin>, Path(name): Path<String>) -> 
 
 async fn remove_lost_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
     answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name, true)).await)
+}
+
+async fn attach_tier(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.attach_tier(&name)).await)
+}
+
+async fn detach_tier(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.detach_tier(&name)).await)
 }
 
 async fn list_devices(State(admin): State<Admin>) -> Response {

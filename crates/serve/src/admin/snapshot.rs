@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Admin;
-use crate::figures::{self, Block, Copies, Log};
+use crate::figures::{self, Block, Copies, Log, Tier};
 
 /// The program at one moment.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -36,6 +36,9 @@ pub struct Snapshot {
     /// The store of block devices, if there is one.
     #[serde(default)]
     pub block: Option<Block>,
+    /// The cache tiers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<Tier>,
     /// The listener for Redis clients, if there is one.
     pub resp: Option<Resp>,
 }
@@ -133,6 +136,7 @@ impl Snapshot {
             copies: figures.copies(),
             log: figures.log(),
             block: figures.block(),
+            tiers: figures.tiers(),
             resp: admin.resp.get().map(|service| &service.stats).map(|stats| Resp {
                 clients: stats.clients.get(),
                 commands: stats.commands(),

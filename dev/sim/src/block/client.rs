@@ -15,7 +15,8 @@ use volume::{IoBuf, IoBufMut};
 
 use super::disk::{Disk, Ended, SECTOR, islands};
 use super::narrow::{BLOCK, EXTENT};
-use super::world::{Weather, World};
+use super::weather::Weather;
+use super::world::World;
 
 /// The most devices.
 const DISKS_MAX: usize = 3;

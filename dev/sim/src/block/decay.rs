@@ -12,7 +12,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::client::Client;
 use super::disk::{SECTOR, islands};
 use super::narrow::BLOCK;
-use super::world::{Weather, World};
+use super::weather::Weather;
+use super::world::World;
 use crate::rows::Rows;
 
 /// Bits rot now and then.

@@ -33,6 +33,9 @@ mod history;
 mod narrow;
 mod rot;
 mod spoil;
+mod spoiling;
+mod upkeep;
+mod weather;
 mod world;
 
 use std::cell::RefCell;
@@ -61,7 +64,8 @@ use self::coded::Coded;
 use self::disk::{Disk, islands};
 use self::history::Keeps;
 use self::narrow::Narrow;
-use self::world::{Weather, World};
+use self::weather::Weather;
+use self::world::World;
 use crate::device::any_contract;
 use crate::rows::{Rows, label};
 use crate::{Program, Sim};
@@ -307,14 +311,14 @@ async fn begin(
     if let Some(logged) = logged {
         let (world, pool, logged) = (Rc::clone(world), pool.clone(), logged.clone());
         if random.random_bool(0.7) {
-            sim.spawn("recycler", coded::recycle(world.clone(), logged.clone(), seeded(random)));
+            sim.spawn("recycler", upkeep::recycle(world.clone(), logged.clone(), seeded(random)));
         }
         let (rows, random, store) = (rows.clone(), seeded(random), store.clone());
         match world.weather.get() {
             Weather::Rot => {
-                sim.spawn("rot", spoil::decay(world, store, (pool, logged), rows, random));
+                sim.spawn("rot", spoiling::decay(world, store, (pool, logged), rows, random));
             }
-            _ => sim.spawn("mover", coded::tend(world, pool, rows, random)),
+            _ => sim.spawn("mover", upkeep::tend(world, pool, rows, random)),
         }
         return;
     }

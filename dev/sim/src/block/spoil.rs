@@ -7,27 +7,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::time::Duration;
 
-use engine::block::BlockDevices;
-use engine::block::store::Store;
 use policy::placement::Code;
 use pool::code::Coder;
-use pool::logged::Logged;
 use pool::spread::ObjectStat;
-use pool::{Kind, ObjectId, Placed, Spread};
+use pool::{ObjectId, Placed, Spread};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::task::block_on;
 use volume::{IoBufMut, Name, Volume};
 
 use super::COPY;
-use super::client::Client;
-use super::coded::Coded;
-use super::disk::{Disk, SECTOR, islands};
+use super::disk::{Disk, SECTOR};
 use super::narrow::{BLOCK, EXTENT, kept};
-use super::world::World;
 use crate::rows::{Rows, leaf};
 
 /// What the names of the log's files begin with.
@@ -36,15 +28,15 @@ const LOG: &str = "pool.log/";
 /// What rotted.
 #[derive(Default)]
 pub(super) struct Spoiled {
-    spots: RefCell<Vec<Spot>>,
+    pub(super) spots: RefCell<Vec<Spot>>,
     /// The copies that rot of each file of the log.
     copies: RefCell<BTreeMap<ObjectId, Vec<u64>>>,
     /// Parity was computed from rotten bytes.
-    unfit: Cell<bool>,
+    pub(super) unfit: Cell<bool>,
 }
 
 /// A byte that rotted.
-struct Spot {
+pub(super) struct Spot {
     row: usize,
     leaf: Name,
     offset: u64,
@@ -68,7 +60,7 @@ impl Spoiled {
     }
 
     /// Puts right what rotted, from the spot `first` on, where it was not written over.
-    fn mend_from(&self, rows: &Rows, first: usize) {
+    pub(super) fn mend_from(&self, rows: &Rows, first: usize) {
         for Spot { row, leaf, offset, good, bad } in self.spots.borrow_mut().drain(first..) {
             rows.crashes[row].damage(&leaf, offset, |byte| if byte == bad { good } else { byte });
         }
@@ -80,7 +72,7 @@ impl Spoiled {
     }
 
     /// Damages a byte of some copies of a file of the log.
-    fn spoil_log(
+    pub(super) fn spoil_log(
         &self,
         code: Code,
         pool: &Spread,
@@ -110,7 +102,7 @@ impl Spoiled {
     }
 
     /// Damages a byte of the fragment that has a sure block, and of others at the same place.
-    fn spoil_block(
+    pub(super) fn spoil_block(
         &self,
         (code, disk): (Code, &Disk),
         block: u64,
@@ -148,7 +140,7 @@ fn fragment_of(object: &ObjectStat, index: usize) -> Option<&Placed> {
 }
 
 /// Whether the parity of an object fits its data; `None` if it lacks a fragment.
-fn fits(object: &ObjectStat, rows: &Rows) -> Option<bool> {
+pub(super) fn fits(object: &ObjectStat, rows: &Rows) -> Option<bool> {
     let code = object.copies.first()?.layout.fragment()?.code;
     let mut fragments = Vec::new();
     for index in 0..code.fragments() {
@@ -167,93 +159,4 @@ fn fits(object: &ObjectStat, rows: &Rows) -> Option<bool> {
     let coder = Coder::new(code.data(), code.parity()).expect("its numbers are within bounds");
     coder.encode(&data, &mut out).expect("all have one length");
     Some(parity == expected)
-}
-
-impl Coded {
-    /// Demands that every object in place has all of its fragments, and that its parity fits its data. All is in place, and
-    /// no volume fails.
-    pub(super) fn must_fit(&self, pool: &Spread, rows: &Rows) {
-        let mut objects = pool.objects();
-        objects.retain(|object| object.kind == Kind::InPlace);
-        for object in objects {
-            let fits = fits(&object, rows);
-            let name = &object.name;
-            assert!(fits.is_some(), "{name}: fragments are missing: {:?}", object.copies);
-            let is_fine = fits == Some(true) || self.spoiled.is_unfit();
-            assert!(is_fine, "{name}: its parity does not fit its data: {:?}", object.copies);
-        }
-    }
-}
-
-/// Fragments and the log rot now and then.
-pub(super) async fn decay(
-    world: Rc<World>,
-    store: Store,
-    (pool, logged): (Spread, Logged),
-    rows: Rows,
-    mut random: Xoshiro256PlusPlus,
-) {
-    let Some(coded) = &world.coded else { return };
-    for _ in 0..random.random_range(1..12) {
-        world.sim.clock().sleep(Duration::from_micros(random.random_range(0..30_000))).await;
-        if world.finishes.get() {
-            return;
-        }
-        if random.random_bool(0.5) {
-            if let Some(name) = coded.spoiled.spoil_log(coded.code, &pool, &rows, &mut random) {
-                world.sim.note("rot", format_args!("! {name}"));
-            }
-            continue;
-        }
-        let disks = world.disks.borrow().clone();
-        if disks.is_empty() {
-            continue;
-        }
-        let disk = Rc::clone(&disks[random.random_range(0..disks.len())]);
-        let Ok(device) = BlockDevices::open(&store, &disk.name).await else { continue };
-        let islands = islands(device.geometry().size);
-        let island = &islands[random.random_range(0..islands.len())];
-        let blocks = (island.end - island.start) / BLOCK;
-        let from = island.start + random.random_range(0..blocks) * BLOCK;
-        let block = from..from + BLOCK;
-        if device.flush().await.is_err() {
-            continue;
-        }
-        let (mut reader, seed) = (reader(&world, &disk, &random), random.random_bool(0.9));
-        reader.read(&*device, block.clone()).await;
-        if seed {
-            logged.drain().await.expect("no volume fails");
-        }
-        if !disk.is_sure(&block) {
-            continue;
-        }
-        let first = coded.spoiled.spots.borrow().len();
-        let rotten = (coded.code, &*disk);
-        let objects = pool.objects();
-        let id = coded.spoiled.spoil_block(rotten, from, &objects, &rows, &mut random);
-        let Some(id) = id else { continue };
-        world.sim.note("rot", format_args!("! {} sector {}", disk.name, from / SECTOR));
-        reader.read(&*device, block).await;
-        coded.spoiled.mend_from(&rows, first);
-        // A change of the row may be under way.
-        let mut is_fit = false;
-        for _ in 0..5 {
-            logged.drain().await.expect("no volume fails");
-            let objects = pool.objects();
-            let object = objects.iter().find(|object| object.id == id);
-            is_fit = object.is_none_or(|object| fits(object, &rows) == Some(true));
-            if is_fit {
-                break;
-            }
-        }
-        if !is_fit {
-            world.sim.note("rot", format_args!("! parity was computed from rotten bytes"));
-            coded.spoiled.unfit.set(true);
-        }
-    }
-}
-
-fn reader(world: &Rc<World>, disk: &Rc<Disk>, random: &Xoshiro256PlusPlus) -> Client {
-    let (world, disk) = (Rc::clone(world), Rc::clone(disk));
-    Client { world, disk, random: random.clone(), hot: 0 }
 }

@@ -11,19 +11,8 @@ use super::coded::Coded;
 use super::disk::{Disk, Ended};
 use super::history::{Keeps, Moment};
 use super::rot::Rot;
+use super::weather::Weather;
 use crate::Sim;
-
-/// The failures in a life of the store.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Weather {
-    Calm,
-    /// As many volumes fail, or are lost, as a code has parity fragments: no call fails.
-    Few,
-    /// Volumes fail, hang and come back.
-    Storm,
-    /// No volume fails, but bits rot in copies.
-    Rot,
-}
 
 /// The devices over all lives of the store.
 pub(super) struct World {

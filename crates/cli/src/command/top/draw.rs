@@ -9,6 +9,7 @@ use ratatui::widgets::{Paragraph, Widget};
 use serve::figures::Copies;
 
 use super::block::{BlockRates, DeviceRates};
+use super::tier::TierRates;
 use super::view::{Row, Sort, View, Waiting};
 
 /// A view, and its status line.
@@ -96,6 +97,7 @@ impl Screen {
         }
         let mut lines = vec![Line::from(first), Line::raw(volumes), Line::raw(store)];
         lines.extend(view.block.iter().flat_map(block));
+        lines.extend(view.tiers.iter().map(tier));
         lines.extend(view.copies.as_ref().and_then(copies));
         lines
     }
@@ -121,6 +123,22 @@ fn block(of: &BlockRates) -> Vec<Line<'static>> {
     let limited = of.devices.iter().filter(|d| d.limit_ops.or(d.limit_bytes).is_some());
     let limited = limited.take(DEVICES).map(device);
     [all, own].into_iter().chain(limited).map(Line::raw).collect()
+}
+
+/// A tier, in yellow while its fast side is not in use.
+fn tier(of: &TierRates) -> Line<'static> {
+    let TierRates { name, slow, is_attached, hits, cached, size, promotions } = of;
+    if !is_attached {
+        let text = format!("tier {name}: no fast side in use, {slow} serves all reads");
+        return Line::styled(text, Style::new().fg(Color::Yellow));
+    }
+    let hits = hits.map_or("-".into(), |hits| format!("{:.0} %", 100.0 * hits));
+    let size = size.map_or("-".into(), |size| Bytes(size).to_string());
+    Line::raw(format!(
+        "tier {name}: hits {hits} of bytes read  {} of {size} cached  {} promotions a second",
+        Bytes(*cached),
+        count(*promotions)
+    ))
 }
 
 fn device(of: &DeviceRates) -> String {

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use serve::figures::Copies;
 
 use super::block::{BlockRates, DeviceRates};
+use super::tier::TierRates;
 use super::view::{Row, View};
 
 /// The whole view.
@@ -19,6 +20,7 @@ pub(super) fn lines(view: &View) -> String {
     let mut text = summary(view);
     text.extend(view.block.iter().map(block));
     text.extend(view.block.iter().flat_map(|block| &block.devices).map(device));
+    text.extend(view.tiers.iter().map(tier));
     for cells in table {
         let aligned: Vec<_> =
             cells.iter().zip(&widths).map(|(cell, &w)| format!("{cell:<w$}")).collect();
@@ -74,6 +76,18 @@ fn device(of: &DeviceRates) -> String {
         shown(of.limit_bytes),
         or_dash(of.limited, 0),
         or_dash(of.limited_ms, 3),
+    )
+}
+
+fn tier(of: &TierRates) -> String {
+    format!(
+        "# tier {} attached {} hit_ratio {} cached_bytes {} size_bytes {} promotions_per_s {}\n",
+        of.name,
+        u8::from(of.is_attached),
+        or_dash(of.hits, 3),
+        of.cached,
+        shown(of.size),
+        or_dash(of.promotions, 0),
     )
 }
 
@@ -173,6 +187,20 @@ mod tests {
             # block_devices 1 reads_per_s 50 read_bytes_per_s - writes_per_s - written_bytes_per_s - marks_per_s - checksum_reads_per_s - checksum_writes_per_s - regions_aligned_per_s -
             # block_device vm ops_per_s 480 limit_iops 500 bytes_per_s - limit_bytes_per_s - limited_per_s 2 limited_ms 8.250"#]]
             .assert_eq(&shown.join("\n"));
+    }
+
+    #[test]
+    fn tiers_have_lines_of_their_own() {
+        let tier = TierRates {
+            name: "cached".into(),
+            is_attached: true,
+            hits: Some(0.9),
+            cached: 1 << 20,
+            ..TierRates::default()
+        };
+        let text = lines(&View { tiers: vec![tier], ..View::default() });
+        expect!["# tier cached attached 1 hit_ratio 0.900 cached_bytes 1048576 size_bytes - promotions_per_s -"]
+            .assert_eq(text.lines().nth(1).expect("a line"));
     }
 
     #[test]

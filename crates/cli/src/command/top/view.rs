@@ -3,9 +3,10 @@
 use policy::estimate::Finding;
 use serve::admin::Snapshot;
 use serve::admin::snapshot::{Class, Volume};
-use serve::figures::Copies;
+use serve::figures::{Copies, Tier};
 
 use super::block::BlockRates;
+use super::tier::TierRates;
 
 /// The contents of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +28,8 @@ pub(super) struct View {
     pub(super) copies: Option<Copies>,
     /// What the block devices do; `None` if there is no store of them.
     pub(super) block: Option<BlockRates>,
+    /// The cache tiers.
+    pub(super) tiers: Vec<TierRates>,
     /// A row for each volume.
     pub(super) rows: Vec<Row>,
 }
@@ -129,6 +132,11 @@ impl View {
             let before = before.and_then(|before| before.block.as_ref());
             BlockRates::between(before, block, seconds)
         });
+        let tiers = now.tiers.iter().map(|tier| {
+            let same = |other: &&Tier| other.name == tier.name;
+            let before = before.and_then(|before| before.tiers.iter().find(same));
+            TierRates::between(before, tier, seconds)
+        });
         Self {
             uptime_s: now.uptime_s,
             seconds,
@@ -138,6 +146,7 @@ impl View {
             memory: (now.memory_store_bytes, now.memory_store_max_bytes),
             copies: now.copies.clone(),
             block,
+            tiers: tiers.collect(),
             rows: rows.collect(),
         }
     }

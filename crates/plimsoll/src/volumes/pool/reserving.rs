@@ -16,7 +16,7 @@ pub(super) fn set_aside(pool: &Spread, devices: &Devices) {
         // No store has entered yet: the reserve of the last run stays for them.
         return;
     }
-    let here = devices.here();
+    let here = devices.holding();
     let part = reserve / here.len().max(1) as u64;
     for device in here {
         // A volume that does not answer now is away, or answers later.

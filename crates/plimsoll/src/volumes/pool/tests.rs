@@ -59,7 +59,7 @@ fn a_pool_of_pools_finds_its_volumes_and_their_pools() {
     assert_eq!(pool.devices().places()[2].0, ["right"]);
     assert!(pool.with_member("c").unwrap().volume_id("d").is_some());
     assert!(pool.with_member("e").is_none());
-    assert_eq!(pool.tasks().len(), 3 * 4);
+    assert_eq!(pool.tasks().len(), 3 * 5);
     let new = Mem::new("e");
     let new = Volume::other("e", new, Contract::unlimited());
     pool.with_member("a").unwrap().add_volume(&new).unwrap();

@@ -1,0 +1,70 @@
+//! `[pool.<name>]` with `layout = "tiered"`: a cache of the hot ranges of one side on another.
+
+use policy::cache::Kind;
+
+use super::document::Section;
+use super::{Entry, units};
+
+/// The keys that only such a pool has.
+pub(super) const KEYS: [&str; 4] = ["fast", "slow", "size", "eviction"];
+
+/// Less holds too few units to be of use.
+const SIZE_MIN: u64 = 16 << 20;
+
+/// The sides of a tiered pool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Tier {
+    /// The volume or pool with the cache.
+    pub(crate) fast: String,
+    /// The volume or pool that has everything.
+    pub(crate) slow: String,
+    /// The bytes to take of the fast side. Default: as many as before; nine tenths of the free ones of a new one.
+    pub(crate) size: Option<u64>,
+    /// Which units leave the cache first. Default: S3-FIFO.
+    pub(crate) eviction: Kind,
+}
+
+impl Tier {
+    /// Reads the sides, each one of the `known` names.
+    pub(super) fn read(section: &Section<'_>, known: &[&str]) -> Option<Self> {
+        let side = |key| {
+            let accepted = "the name of a volume or pool";
+            section.need(key, accepted, |field| Ok(field.known(known)?.to_owned()))
+        };
+        let (fast, slow) = (side("fast"), side("slow"));
+        if let (Some(field), true) = (section.get("slow"), fast.is_some() && fast == slow) {
+            section.note(field.mistake("another volume or pool than `fast`"));
+        }
+        let size = section.read("size", |field| {
+            field.parsed("a size of at least \"16MiB\"", |text| {
+                units::size(text).filter(|&bytes| bytes >= SIZE_MIN)
+            })
+        });
+        let words = Kind::ALL.map(Kind::name);
+        let eviction =
+            section.read_or("eviction", Kind::Clock2QPlus.name(), |field| field.word(&words));
+        let eviction = Kind::ALL.into_iter().find(|kind| kind.name() == eviction);
+        Some(Self {
+            fast: fast?,
+            slow: slow?,
+            size,
+            eviction: eviction.unwrap_or(Kind::Clock2QPlus),
+        })
+    }
+
+    pub(super) fn entries(&self, section: &str) -> Vec<Entry> {
+        let entry = |key, value: &dyn std::fmt::Display| Entry::new(section, key, value);
+        let mut entries = vec![
+            entry("fast", &format_args!("{:?}", self.fast)),
+            entry("slow", &format_args!("{:?}", self.slow)),
+            entry("eviction", &format_args!("{:?}", self.eviction.name())),
+        ];
+        entries.extend(self.size.map(|bytes| entry("size", &units::show_size(bytes))));
+        entries
+    }
+
+    /// The key that names this side.
+    pub(super) fn key_of(&self, side: &str) -> &'static str {
+        if side == self.fast { "fast" } else { "slow" }
+    }
+}
