@@ -72,6 +72,7 @@ struct TierMember {
 const LEARNED_EVERY: u32 = 60;
 
 /// A side of a tier: see [`PoolBuilder::tier`].
+#[expect(clippy::large_enum_variant, reason = "there are two of them for each tier")]
 pub enum Side {
     /// A volume.
     Volume(Volume),

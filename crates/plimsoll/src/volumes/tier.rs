@@ -71,6 +71,7 @@ impl Tiering {
 }
 
 /// The fast side of a tier.
+#[expect(clippy::large_enum_variant, reason = "there is one of them for each tier")]
 pub(super) enum Fast {
     /// A volume, in a list of its own, which is empty while it is away.
     Volume(Volume),

@@ -60,7 +60,7 @@ mod tests {
         let counted =
             Counted { slow_ops: 5, hit_bytes: 3, read_bytes: 4, overdrafts, ..Counted::default() };
         let (promoted_all, users_all) = (8, 4);
-        let run = Run { answers, counted, is_cached, promoted_all, users_all, ..Run::default() };
+        let run = Run { answers, counted, is_cached, promoted_all, users_all };
         let mut cell = Cell::of("reads", ["arm"]);
         cell.sides[0].runs = vec![run];
         cell
