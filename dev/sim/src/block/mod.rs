@@ -8,7 +8,7 @@
 //! ```
 //!
 //! With one half of the seeds the pool keeps extents as fragments of an erasure code, and writes them through a log: see
-//! [`coded`].
+//! `coded`.
 //!
 //! Invariants, for each sector of 512 bytes:
 //!
