@@ -237,17 +237,20 @@ impl CacheTier {
                  `size`, or restart the server"
             )));
         }
+        let answering = volume_of(&self.fast, &self.cache);
+        let answering = answering.filter(|fast| block_on(fast.space()).is_ok());
         if self.is_attached() {
-            let answers = volume_of(&self.fast, &self.cache).map(|fast| block_on(fast.space()));
-            if matches!(answers, Some(Ok(_))) {
+            if answering.is_some() {
                 return Err(refused(format!("tier {name}: {fast} is in use already")));
             }
             block_on(self.tier.detach()).map_err(Error::Pool)?;
         }
-        let volume = match &self.fast {
-            Fast::Volume(volume) => self.cache.reopen(volume, &self.clock)?.volume(),
-            Fast::Pool(_, Some(volume)) => Arc::clone(volume),
-            Fast::Pool(pool, None) => {
+        let volume = match (&self.fast, answering) {
+            // It was detached, and is open still.
+            (_, Some(volume)) => volume,
+            (Fast::Volume(volume), None) => self.cache.reopen(volume, &self.clock)?.volume(),
+            (Fast::Pool(_, Some(volume)), None) => Arc::clone(volume),
+            (Fast::Pool(pool, None), None) => {
                 return Err(refused(format!(
                     "tier {name}: pool {pool} was away at the start: restart the server"
                 )));

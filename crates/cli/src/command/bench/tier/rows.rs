@@ -170,6 +170,5 @@ mod tests {
         };
         assert!(check("answers").holds && check("overdrafts").holds);
         assert!(check("promoted bytes, objects on demand / tier").holds);
-        assert!(check("uniform 4 KiB reads: op/s").holds);
     }
 }
