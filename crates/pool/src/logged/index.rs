@@ -21,7 +21,7 @@ pub(super) struct Entry {
 /// The newest values of all blocks that are not known to be in place.
 #[derive(Default)]
 pub(super) struct Index {
-    objects: HashMap<ObjectId, BTreeMap<u64, Entry>>,
+    objects: BTreeMap<ObjectId, BTreeMap<u64, Entry>>,
     files: BTreeMap<u64, Use>,
     /// Changes of rows that may have to be repeated, each with the file that says so.
     changes: HashMap<u64, u64>,
