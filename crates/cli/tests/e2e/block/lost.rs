@@ -130,3 +130,59 @@ fn with_two_copies_a_volume_lost_under_writes_is_no_error_and_made_up_for() {
     writer.check();
     server.stop();
 }
+
+/// Extents in fragments of 4+2, and a log so short that blocks go in place all the time.
+#[test]
+fn in_fragments_two_volumes_lost_under_writes_are_no_error_and_made_up_for() {
+    let place = Place::new();
+    let names = ["s1", "s2", "s3", "s4", "s5", "s6"];
+    let volume = |name| format!("[volume.{name}]\npath = \"{name}\"\ncontract = \"unlimited\"\n\n");
+    let volumes: String = names.into_iter().map(volume).collect();
+    place.write(&format!(
+        "{volumes}[pool.main]\nlayout = \"coded\"\nwrite_log = \"16MiB\"\nrepair_after = \"1s\"\nvolumes = {names:?}\n\n\
+         [block]\npool = \"main\"\nlisten = \"127.0.0.1:0\"\n\n[admin]\nlisten = \"unix:{}\"\n",
+        place.path("admin").display()
+    ));
+    let make = |name: &str| fs::create_dir_all(place.path(name)).expect("room for a directory");
+    let lose = |name: &str| {
+        fs::rename(place.path(name), place.path("elsewhere")).expect("a rename");
+        fs::remove_dir_all(place.path("elsewhere")).expect("nothing makes files there now");
+    };
+    names.into_iter().for_each(make);
+    let server = place.serve();
+    block(&place, &server, &["create", "vm", "384MiB"]);
+    let model = vec![vec![0; WINDOW]; EXTENTS];
+    let random = Xoshiro256PlusPlus::seed_from_u64(4);
+    let mut writer = Writer { nbd: open(&server), random, model };
+    for _ in 0..30 {
+        writer.write_until(&AtomicBool::new(true));
+    }
+    let metrics = server.admin("GET /metrics").1;
+    let recycled = metrics.lines().find(|line| line.starts_with("plimsoll_write_log_recycled_"));
+    assert!(recycled.is_some_and(|line| !line.ends_with(" 0")), "{recycled:?}");
+
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| writer.write_until(&stop));
+        let _stopping = Stopping(&stop);
+        for (gone, new) in [("s2", "s7"), ("s5", "s8")] {
+            lose(gone);
+            make(new);
+            let add = ["volume", "add", new, "--path", new, "--contract", "unlimited", "--write"];
+            run(&place, &add);
+            let told = run(&place, &["volume", "remove", gone, "--write"]);
+            assert!(told.contains("0 objects were only on it"), "{told}");
+        }
+        until(|| all_have_two(&server) && health(&server).0);
+    });
+    writer.check();
+    // Two more, and the process with them.
+    server.kill();
+    ["s1", "s7"].into_iter().for_each(lose);
+    let server = place.serve();
+    writer.nbd = open(&server);
+    writer.check();
+    writer.write_until(&AtomicBool::new(true));
+    writer.check();
+    server.stop();
+}
