@@ -93,9 +93,8 @@ fn a_place_that_a_checkpoint_names_is_used_again_only_after_a_record() {
             get(&tier, &*object, unit, 3).await;
             get(&tier, &*object, unit, 4).await;
         }
-        let figures = tier.figures();
-        assert!(figures.deferred_pages > 0 && figures.doubts > 0, "{figures:?}");
     });
+    let figures = tier.figures();
     // The process dies.
     drop(tier);
     let tier = opened();
@@ -103,4 +102,5 @@ fn a_place_that_a_checkpoint_names_is_used_again_only_after_a_record() {
         let object = tier.open(&crate::rig::name("a")).await.unwrap();
         assert_eq!(read(&*object, 0, 8 * UNIT).await, content(8 * UNIT, 1));
     });
+    assert!(figures.deferred_pages > 0 && figures.doubts > 0, "{figures:?}");
 }
