@@ -5,6 +5,7 @@
 //! later batch says that it was durable: then it is damaged.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,6 +38,9 @@ struct Change {
     at: u64,
 }
 
+/// Blocks behind the ends of objects that the log has all the same: a crash came before their length was recorded.
+pub(super) type Behind = BTreeMap<ObjectId, Range<u64>>;
+
 /// The changes of rows in the log.
 #[derive(Default)]
 pub(super) struct Changes {
@@ -44,6 +48,8 @@ pub(super) struct Changes {
     rows: BTreeMap<(ObjectId, u64), Change>,
     /// Their numbers.
     numbers: Vec<u64>,
+    /// What does not count.
+    pub(super) behind: Behind,
 }
 
 /// Files of a log by their numbers, the oldest first.
@@ -130,6 +136,7 @@ impl Shared {
         });
         for record in head.records {
             let blocks = record.blocks();
+            note_behind(&record, &counts, &mut changes.behind);
             if let Record::Row { change, object, row, data, parity } = record {
                 changes.numbers.push(change);
                 let file = Arc::clone(&file);
@@ -151,6 +158,54 @@ impl Shared {
             }
         }
         all
+    }
+
+    /// Says in the log that bytes behind the ends of objects are zeros, before one becomes longer and they would count.
+    /// Durable on return.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub(super) async fn clear_behind_ends(&self, behind: Behind) -> Result<()> {
+        let mut records: Vec<_> = behind
+            .iter()
+            .map(|(&object, blocks)| {
+                let (block, count) = (blocks.start, blocks.end - blocks.start);
+                (Record::Zeros { object, block, count }, Vec::new())
+            })
+            .collect();
+        for object in self.blocks.with_index(|index| index.objects()) {
+            records.extend(self.end_without_tail(object).await?);
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.blocks.append_durably(records).await?;
+        self.blocks.with_index(|index| {
+            for (object, blocks) in behind {
+                // Nothing of it goes in place.
+                let entries = index.get(object, blocks);
+                entries.into_iter().for_each(|(block, entry)| index.in_place(object, block, entry));
+            }
+        });
+        Ok(())
+    }
+
+    /// The last block of an object without the bytes behind its end, if the log has any.
+    async fn end_without_tail(&self, object: ObjectId) -> Result<Option<(Record, Vec<IoBuf>)>> {
+        let len = self.base(object)?.handle.len();
+        let (block, inside) = (len / BLOCK, (len % BLOCK) as usize);
+        let found = self.blocks.look_up(object, block..block + 1).pop();
+        let Some(Value::Stored(place)) = found.map(|(_, entry, _)| entry.value) else {
+            return Ok(None);
+        };
+        let bytes = self.blocks.read_block(place, IO).await?;
+        if bytes[inside..].iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let mut bytes = IoBufMut::from(&bytes[..]);
+        bytes[inside..].fill(0);
+        let checksums = vec![crc32c::crc32c(&bytes)];
+        Ok(Some((Record::Blocks { object, block, checksums }, vec![bytes.freeze()])))
     }
 
     /// Repeats the changes of rows.
@@ -202,6 +257,29 @@ impl Shared {
             patches.push(Patch { fragment: usize::from(*fragment), at: block * BLOCK, bytes });
         }
         Ok(patches)
+    }
+}
+
+/// Takes note of what a record says of blocks behind the end of an object.
+fn note_behind(record: &Record, lens: &HashMap<ObjectId, u64>, behind: &mut Behind) {
+    let (object, blocks) = match record {
+        Record::Blocks { object, block, checksums } => {
+            (object, *block..*block + checksums.len() as u64)
+        }
+        Record::Zeros { object, block, count } => {
+            let is_all = |of: &Range<u64>| *block <= of.start && of.end <= block + count;
+            if behind.get(object).is_some_and(is_all) {
+                behind.remove(object);
+            }
+            return;
+        }
+        Record::Row { .. } => return,
+    };
+    let Some(len) = lens.get(object) else { return };
+    let blocks = blocks.start.max(len.div_ceil(BLOCK))..blocks.end;
+    if !blocks.is_empty() {
+        let of = behind.entry(*object).or_insert_with(|| blocks.clone());
+        *of = of.start.min(blocks.start)..of.end.max(blocks.end);
     }
 }
 

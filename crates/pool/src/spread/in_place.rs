@@ -23,6 +23,28 @@ use super::placing::Wanted;
 use super::rows::rows_of;
 use crate::leaf::{Kind, ObjectId};
 
+impl Handle {
+    /// Makes an object in place at least this long, with zeros. The next sync records its length.
+    pub(crate) async fn grow(&self, len: u64) {
+        // A new fragment that is about to be added gets the length before it is, or with the sync.
+        let _shared = self.inode().write_lock.shared(0).await;
+        self.inode().extend(len);
+    }
+
+    /// Whether the manifest has the object with its first `end` bytes, or never will, since it has no name any more.
+    pub(crate) fn is_committed(&self, end: u64) -> bool {
+        self.pool().catalog.is_committed(self.inode(), end)
+    }
+
+    /// Waits until what the manifest has of the object is durable.
+    ///
+    /// # Errors
+    /// No volume takes the manifest.
+    pub(crate) async fn recorded(&self) -> Result<()> {
+        self.pool().journal.durable(self.inode().lsn()).await
+    }
+}
+
 impl Spread {
     /// Creates an empty object that is written in place, as fragments of `code`. It is uncommitted until its first sync.
     ///

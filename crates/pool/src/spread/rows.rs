@@ -59,12 +59,12 @@ pub(crate) struct Staged {
 }
 
 impl Spread {
-    /// The open object of this number, if it has one.
+    /// The object of this number, which may be uncommitted.
     ///
     /// # Errors
-    /// `Gone`: it was removed, or was never synced.
+    /// `Gone`: it was removed, or was never synced before the last opening.
     pub(crate) fn handle_by_id(&self, id: ObjectId) -> Result<Handle> {
-        Ok(self.handle(self.0.catalog.inode_by_id(id)?))
+        Ok(self.handle(self.0.catalog.named_inode_by_id(id)?))
     }
 
     /// Says that changes of rows which a crash cut off were repeated: from now on fragments of objects in place may be

@@ -12,6 +12,7 @@ mod damage;
 mod faults;
 mod formats;
 mod full;
+mod growing;
 mod hanging;
 mod in_place;
 mod jitter;
