@@ -146,7 +146,7 @@ impl Logged {
         self.shared.blocks.write_abandoned().await;
         self.shared.make_room().await?;
         let longer = match end > self.base.handle.len() {
-            true => Some(self.lengthen(end).await),
+            true => Some(self.lengthen(end).await?),
             false => None,
         };
         let blocks = outward(&range);
@@ -208,10 +208,14 @@ impl Logged {
     }
 
     /// Makes the object longer. No length is recorded before the returned lock is dropped: by then the log has the new bytes.
-    async fn lengthen(&self, len: u64) -> MutexGuard<'_, ()> {
+    ///
+    /// # Errors
+    /// `OutOfSpace`: its length is as before.
+    async fn lengthen(&self, len: u64) -> Result<MutexGuard<'_, ()>> {
         let alone = self.base.resizing.lock().await;
+        self.base.handle.extend_fragments(len).await?;
         self.base.handle.grow(len).await;
-        alone
+        Ok(alone)
     }
 
     async fn zero(&self, offset: u64, len: u64, io: Io) -> Result<()> {
@@ -247,8 +251,7 @@ impl Logged {
     async fn resize(&self, len: u64) -> Result<()> {
         let old = self.base.handle.len();
         if len >= old {
-            drop(self.lengthen(len).await);
-            return Ok(());
+            return self.lengthen(len).await.map(drop);
         }
         // Parity is computed with zeros behind the end.
         self.zero(len, old - len, SYNC).await?;

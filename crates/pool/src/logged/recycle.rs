@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// A file of rows was removed.
-    fn let_go(&self, file: u64) {
+    pub(super) fn let_go(&self, file: u64) {
         let needed = self.needed.lock().remove(&file);
         self.blocks
             .with_index(|index| needed.iter().flatten().for_each(|files| index.unpin(files)));
@@ -170,6 +170,8 @@ impl Shared {
         let first = row * base.width();
         let (rows, newer) = loop {
             let rows = base.handle.rows(base.code, row..row + 1, io).await?;
+            // Also what had no room before.
+            rows.settle(io).await?;
             // What was decided before is in place now.
             let settled = self.decided.lock().remove(&(object, row));
             self.end(settled.unwrap_or_default());

@@ -4,7 +4,7 @@
 //! up to the first batch that is missing or lacks a block. That one was never synced, and so was nothing behind it, unless a
 //! later batch says that it was durable: then it is damaged.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +32,7 @@ struct Found {
 
 /// A change of a row, and where its parity is.
 struct Change {
+    number: u64,
     data: Vec<(u64, Value)>,
     parity: Vec<Parity>,
     file: Arc<File>,
@@ -140,7 +141,10 @@ impl Shared {
             if let Record::Row { change, object, row, data, parity } = record {
                 changes.numbers.push(change);
                 let file = Arc::clone(&file);
-                changes.rows.insert((object, row), Change { data, parity, file, at: blocks_at });
+                changes.rows.insert(
+                    (object, row),
+                    Change { number: change, data, parity, file, at: blocks_at },
+                );
             }
             blocks_at += blocks * BLOCK;
         }
@@ -214,6 +218,7 @@ impl Shared {
     /// Those of the pool: too few fragments can be written, or a block of the log can be read in no copy.
     pub(super) async fn repeat(&self, changes: Changes) -> Result<()> {
         self.changes.store(changes.numbers.iter().copied().max().unwrap_or(0), Ordering::Release);
+        let mut numbers = changes.numbers;
         for ((object, row), change) in changes.rows {
             // Files of blocks stay as long as a change that was decided needs them.
             let is_there = |(_, value): &(u64, Value)| match value {
@@ -227,12 +232,31 @@ impl Shared {
             let patches = self.patches(base.code, &change).await?;
             let rows = base.handle.rows(base.code, row..row + 1, IO).await?;
             rows.decide(patches);
-            rows.settle(IO).await?;
+            match rows.settle(IO).await {
+                Err(e) if e.kind() == ErrorKind::OutOfSpace => {
+                    tracing::warn!("a row stays in the log of objects in place for now: {e}");
+                    numbers.retain(|&number| number != change.number);
+                    self.keep_decided((object, row), &change);
+                }
+                settled => settled?,
+            }
         }
         self.rows.with_index(|index| {
-            changes.numbers.into_iter().for_each(|change| index.end_change(change));
+            numbers.into_iter().for_each(|change| index.end_change(change));
         });
-        self.rows.trim(|_| ()).await
+        self.rows.trim(|file| self.let_go(file)).await
+    }
+
+    /// A row has no room on a volume: its change and the bytes of it stay in the log.
+    fn keep_decided(&self, row: (ObjectId, u64), change: &Change) {
+        let files = change.data.iter().filter_map(|(_, value)| match value {
+            Value::Stored(place) => Some(place.file),
+            Value::Zeros => None,
+        });
+        let files: BTreeSet<_> = files.collect();
+        self.blocks.with_index(|index| index.pin(&files));
+        self.needed.lock().entry(change.file.number).or_default().push(files);
+        self.decided.lock().entry(row).or_default().push(change.number);
     }
 
     /// The new bytes of a row.

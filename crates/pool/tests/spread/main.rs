@@ -12,6 +12,7 @@ mod damage;
 mod faults;
 mod formats;
 mod full;
+mod full_rows;
 mod growing;
 mod hanging;
 mod in_place;
