@@ -25,7 +25,7 @@ rocksdb: setup ## Compile RocksDB once for this machine; all clones and profiles
 	@dev/rocksdb
 
 build: rocksdb ## Build the program as it ships (16 min the first time, RocksDB included)
-	$(CARGO) build --release $(ALL)
+	$(CARGO) build --release $(ALL) --bin plimsoll
 
 demo: build ## Plain RocksDB beside Plimsoll at the line, then serve it (ARGS=--once ends by itself)
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
@@ -51,9 +51,10 @@ both:
 clients: $(VENV)/.ready
 	PLIMSOLL=$$(dev/target-dir)/$(PROFILE)/plimsoll $(VENV)/bin/python -m pytest -q tests/clients
 
-uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program that is built (2 min; PROFILE=debug)
+uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program that is built (3 min; PROFILE=debug)
 	dev/uml -m 3G -t 300 tests/uml/restart --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/filesystems --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
+	dev/uml -m 4G -t 300 tests/uml/volumes --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 
 .PHONY: setup-uml
 setup-uml:

@@ -12,24 +12,20 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+VOLUME = """
+[volume.{name}]
+path = "{name}"
+contract = "unlimited"
+"""
 SETTINGS = """
-[volume.a]
-path = "a"
-contract = "unlimited"
-simulate = true
-
-[volume.b]
-path = "b"
-contract = "unlimited"
-simulate = true
-
 [pool.main]
-volumes = ["a", "b"]
-copies = {copies}
+volumes = {volumes}
+{layout}
 
 [block]
 pool = "main"
@@ -112,6 +108,12 @@ class Server:
         self.away.append(time.monotonic() - began)
         return self.away[-1]
 
+    def stop(self):
+        """An orderly end."""
+        self.process.terminate()
+        if self.process.wait(60):
+            sys.exit(f"the server ended with status {self.process.returncode}; its last words:\n{self.log()[-3000:]}")
+
     @contextmanager
     def log_on_error(self):
         """Prints the last words of the server and of `attach` when what is inside fails."""
@@ -128,16 +130,31 @@ class Server:
 
 
 class Plimsoll(Server):
-    """`plimsoll serve` on two directories in memory."""
+    """`plimsoll serve` on directories in memory."""
 
-    def __init__(self, program, directory, copies=2):
+    def __init__(self, program, directory, layout="copies = 2", volumes=("a", "b")):
         port, self.admin = free_port(), free_port()
         self.program = os.path.abspath(program)
-        (directory / "plimsoll.toml").write_text(SETTINGS.format(port=port, admin=self.admin, copies=copies))
+        pool = SETTINGS.format(volumes=json.dumps(list(volumes)), layout=layout, port=port, admin=self.admin)
+        for name in volumes:
+            (directory / name).mkdir()
+        text = "".join(VOLUME.format(name=name) for name in volumes) + pool
+        (directory / "plimsoll.toml").write_text(text)
         super().__init__([self.program, "serve", "-c", "plimsoll.toml"], port, directory)
 
     def block(self, *words):
         return run(self.program, "block", *words, "--admin", f"127.0.0.1:{self.admin}")
+
+    def volume(self, *words):
+        return run(self.program, "volume", *words, "-c", "plimsoll.toml", cwd=self.directory)
+
+    def health(self):
+        """Whether it is healthy, and what it says."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/health") as answer:
+                return True, json.load(answer)
+        except urllib.error.HTTPError as answer:
+            return False, json.load(answer)
 
     def room(self, name):
         """Bytes that the device's extents take at most, on one copy."""

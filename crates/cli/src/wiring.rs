@@ -81,7 +81,7 @@ pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) ->
     let builder = below.fold(Pool::builder(), |builder, below| match &below.tier {
         None => builder.pool(&below.name, self::pool(settings, below, clock)),
         Some(tier) => {
-            let tiering = Tiering::default().eviction(tier.eviction);
+            let tiering = Tiering::default().eviction(tier.eviction).promotion(tier.promotion);
             let tiering = tier.size.into_iter().fold(tiering, Tiering::size);
             let side = |name| side(settings, name, clock);
             builder.tier(&below.name, side(&tier.fast), side(&tier.slow), tiering)

@@ -878,12 +878,11 @@ fn a_tiered_pool_has_two_sides_and_is_a_member_of_another() {
     assert!(of("main").scrub_every.is_some());
     assert_ne!(of("main").migration.policy, policy::migrate::Policy::Off);
     let shown = settings.to_string();
-    let wanted =
-        "[pool.cached]\nlayout = \"tiered\"\nfast = \"a\"\nslow = \"b\"\neviction = \"clock2q+\"\n";
+    let wanted = "[pool.cached]\nlayout = \"tiered\"\nfast = \"a\"\nslow = \"b\"\neviction = \"clock2q+\"\npromotion = \"lazy\"\n";
     assert!(shown.contains(wanted), "{shown}");
     assert_eq!(parse(&shown).expect("it is a file").pools, settings.pools);
 
-    let more = "fast = \"near\"\nslow = \"far\"\nsize = \"1GiB\"\neviction = \"lru\"\n\n\
+    let more = "fast = \"near\"\nslow = \"far\"\nsize = \"1GiB\"\neviction = \"lru\"\npromotion = \"demand\"\n\n\
                 [pool.near]\nvolumes = [\"a\"]\n\n[pool.far]\nvolumes = [\"b\", \"c\"]\n";
     let settings = parse(&with_tier(more)).expect("sides may be pools");
     assert_eq!(parse(&settings.to_string()).expect("it is a file").pools, settings.pools);
@@ -906,6 +905,7 @@ fn what_makes_no_tier_is_refused_with_the_way_out() {
         (with("scrub_every = \"1d\"\n"), "no scrub_every with layout"),
         (with("size = \"1MiB\"\n"), "at least \"16MiB\""),
         (with("eviction = \"best\"\n"), "lru, sieve, s3-fifo"),
+        (with("promotion = \"eager\"\n"), "demand, lazy"),
         (with("\n[pool.x]\nvolumes = [\"b\"]\n"), "\"b\", a volume of pool.cached"),
         (with_tier("fast = \"main\"\nslow = \"b\"\n"), "pools within themselves: "),
         (

@@ -1,12 +1,13 @@
 //! `[pool.<name>]` with `layout = "tiered"`: a cache of the hot ranges of one side on another.
 
+use plimsoll::volumes::Promotion;
 use policy::cache::Kind;
 
 use super::document::Section;
 use super::{Entry, units};
 
 /// The keys that only such a pool has.
-pub(super) const KEYS: [&str; 4] = ["fast", "slow", "size", "eviction"];
+pub(super) const KEYS: [&str; 5] = ["fast", "slow", "size", "eviction", "promotion"];
 
 /// Less holds too few units to be of use.
 const SIZE_MIN: u64 = 16 << 20;
@@ -20,8 +21,10 @@ pub(crate) struct Tier {
     pub(crate) slow: String,
     /// The bytes to take of the fast side. Default: as many as before; nine tenths of the free ones of a new one.
     pub(crate) size: Option<u64>,
-    /// Which units leave the cache first. Default: S3-FIFO.
+    /// Which units leave the cache first. Default: Clock2Q+.
     pub(crate) eviction: Kind,
+    /// Which reads install what they read. Default: lazy.
+    pub(crate) promotion: Promotion,
 }
 
 impl Tier {
@@ -44,11 +47,16 @@ impl Tier {
         let eviction =
             section.read_or("eviction", Kind::Clock2QPlus.name(), |field| field.word(&words));
         let eviction = Kind::ALL.into_iter().find(|kind| kind.name() == eviction);
+        let words = Promotion::ALL.map(Promotion::name);
+        let default = Promotion::default();
+        let promotion = section.read_or("promotion", default.name(), |field| field.word(&words));
+        let promotion = Promotion::ALL.into_iter().find(|rule| rule.name() == promotion);
         Some(Self {
             fast: fast?,
             slow: slow?,
             size,
             eviction: eviction.unwrap_or(Kind::Clock2QPlus),
+            promotion: promotion.unwrap_or_default(),
         })
     }
 
@@ -58,6 +66,7 @@ impl Tier {
             entry("fast", &format_args!("{:?}", self.fast)),
             entry("slow", &format_args!("{:?}", self.slow)),
             entry("eviction", &format_args!("{:?}", self.eviction.name())),
+            entry("promotion", &format_args!("{:?}", self.promotion.name())),
         ];
         entries.extend(self.size.map(|bytes| entry("size", &units::show_size(bytes))));
         entries

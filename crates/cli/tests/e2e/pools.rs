@@ -11,6 +11,8 @@ use crate::place::{Client, Place, Server, until};
 /// Enough for several tables on each volume.
 const KEYS: usize = 12_000;
 const BATCH: usize = 500;
+/// From one key to the next that is read or written.
+const STRIDE: usize = 7919;
 
 /// Simulated volumes of these names, and a store without a cache of data on them.
 pub(crate) fn settings(place: &Place, volumes: &[&str], more: &str) -> String {
@@ -66,19 +68,22 @@ fn store_by(client: &mut Client, version: usize, stride: usize) {
 
 /// Stores every key, with neighbours far apart: every table covers the whole range.
 pub(crate) fn store(client: &mut Client, version: usize) {
-    store_by(client, version, 7919);
+    store_by(client, version, STRIDE);
 }
 
-/// The reply for each key.
+/// The reply for each key. Neighbours are read far apart, so that no part of a table is read in order.
 fn read(client: &mut Client) -> Vec<String> {
-    let mut replies = Vec::with_capacity(KEYS);
+    let mut replies = vec![String::new(); KEYS];
+    let key = |at: usize| at * STRIDE % KEYS;
     for first in (0..KEYS).step_by(BATCH) {
         let mut text = String::new();
-        for key in first..first + BATCH {
-            writeln!(text, "get {key:05}\r").expect("a string takes any text");
+        for at in first..first + BATCH {
+            writeln!(text, "get {:05}\r", key(at)).expect("a string takes any text");
         }
         send(client, &text);
-        replies.extend((0..BATCH).map(|_| client.reply().expect("it answers")));
+        for at in first..first + BATCH {
+            replies[key(at)] = client.reply().expect("it answers");
+        }
     }
     replies
 }

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use policy::cache::Kind;
 use policy::units::MIB;
 pub use pool::tier::Figures;
-use pool::tier::{Always, Options, Tier};
+pub use pool::tier::Promotion;
+use pool::tier::{Options, Tier};
 use volume::heartbeat::{Heartbeat, TaskHealth};
 use volume::task::block_on;
 use volume::{Clock, ErrorKind};
@@ -45,11 +46,13 @@ const LEARNED_EVERY: u32 = 60;
 pub struct Tiering {
     size: Option<u64>,
     eviction: Kind,
+    promotion: Promotion,
 }
 
 impl Default for Tiering {
     fn default() -> Self {
-        Self { size: None, eviction: Options::new(0, 0).eviction }
+        let eviction = Options::new(0, 0).eviction;
+        Self { size: None, eviction, promotion: Promotion::default() }
     }
 }
 
@@ -66,6 +69,13 @@ impl Tiering {
     #[must_use]
     pub const fn eviction(mut self, policy: Kind) -> Self {
         self.eviction = policy;
+        self
+    }
+
+    /// Which reads install what they read. Default: lazy, those of units that are read again and again, and none of a scan.
+    #[must_use]
+    pub const fn promotion(mut self, rule: Promotion) -> Self {
+        self.promotion = rule;
         self
     }
 }
@@ -137,11 +147,13 @@ impl CacheTier {
         };
         let volume = volume.filter(|_| bytes.is_some());
         let opened = |fast| {
+            let promotion = options.promotion;
             let options = Options {
                 eviction: options.eviction,
                 ..Options::new(bytes.unwrap_or(BYTES_MIN).max(BYTES_MIN), any_number())
             };
-            block_on(Tier::open(Arc::clone(&slow), fast, options, Box::new(Always), clock))
+            let admit = promotion.admit(options.bytes / options.unit, clock.now());
+            block_on(Tier::open(Arc::clone(&slow), fast, options, admit, clock))
         };
         let tier = match opened(volume.clone()) {
             // The cache of another tier.

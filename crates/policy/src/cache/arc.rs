@@ -173,6 +173,23 @@ impl Eviction for AdaptiveReplacement {
         self.trim();
     }
 
+    fn keep(&mut self, slot: Slot, key: u64, bytes: u32) {
+        // It was no ghost in earnest: the target stays.
+        self.forget(key);
+        self.held.push(slot, Record { key, bytes, list: List::Frequent });
+        self.room = self.room.max(self.held.bytes_of_both());
+        self.trim();
+    }
+
+    fn resize(&mut self, slot: Slot, bytes: u32) {
+        let record = &mut self.held.records[slot as usize];
+        let old = u64::from(std::mem::replace(&mut record.bytes, bytes));
+        let list = record.list as usize;
+        self.held.bytes[list] = self.held.bytes[list] - old + u64::from(bytes);
+        self.room = self.room.max(self.held.bytes_of_both());
+        self.trim();
+    }
+
     fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
         let [recent, frequent] = &self.held.queues;
         Box::new(recent.iter(&self.held.links).chain(frequent.iter(&self.held.links)))

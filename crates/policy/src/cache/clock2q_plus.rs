@@ -129,6 +129,28 @@ impl Eviction for Clock2QPlus {
         }
     }
 
+    fn keep(&mut self, slot: Slot, key: u64, bytes: u32) {
+        self.ghosts.take(key);
+        self.entries[slot as usize] = Entry { key, bytes, ..Entry::default() };
+        self.bytes += u64::from(bytes);
+        self.len += 1;
+        self.push_main(slot);
+    }
+
+    fn resize(&mut self, slot: Slot, bytes: u32) {
+        let entry = &mut self.entries[slot as usize];
+        let old = u64::from(std::mem::replace(&mut entry.bytes, bytes));
+        let new = u64::from(bytes);
+        self.bytes = self.bytes - old + new;
+        if !entry.in_main {
+            self.small_bytes = self.small_bytes - old + new;
+            // What it grows by joins the small queue now, for all entries but itself.
+            let grown = new.saturating_sub(old);
+            self.joined += grown;
+            entry.joined += grown;
+        }
+    }
+
     fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
         Box::new(self.small.iter(&self.links).chain(self.main.iter(&self.links)))
     }

@@ -147,6 +147,10 @@ impl Eviction for Lrfu {
         self.ghosts.push(key, heat, GHOSTS * self.held.len());
     }
 
+    fn resize(&mut self, slot: Slot, bytes: u32) {
+        self.entries[slot as usize].bytes = bytes;
+    }
+
     fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
         let mut slots = self.held.clone();
         slots.sort_by(|&one, &other| self.worth(one).total_cmp(&self.worth(other)));

@@ -55,6 +55,18 @@ pub trait Eviction: Send {
         self.remove(slot);
     }
 
+    /// The victim that [`evict`](Self::evict) just returned stays after all, now of `bytes` bytes, as an entry that was used
+    /// again: for caches that evict a part of an entry, and those whose entries may be in use. Others go before it does.
+    fn keep(&mut self, slot: Slot, key: u64, bytes: u32) {
+        self.insert(slot, key, bytes);
+    }
+
+    /// The entry has `bytes` bytes from now on. Its rank among the others stays. Does nothing where the policy does not
+    /// count bytes.
+    fn resize(&mut self, slot: Slot, bytes: u32) {
+        let _ = (slot, bytes);
+    }
+
     /// All entries, about in the order in which they would be evicted if none were used again: which to write back
     /// first, and the order to insert them in after a restart. It costs no more than the entries that are taken, except
     /// with [`Lrfu`], which sorts all.

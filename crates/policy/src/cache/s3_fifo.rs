@@ -122,6 +122,23 @@ impl Eviction for S3Fifo {
         }
     }
 
+    fn keep(&mut self, slot: Slot, key: u64, bytes: u32) {
+        self.ghosts.take(key);
+        self.entries[slot as usize] = Entry { key, bytes, hits: 0, in_main: false };
+        self.bytes += u64::from(bytes);
+        self.push_main(slot);
+    }
+
+    fn resize(&mut self, slot: Slot, bytes: u32) {
+        let entry = &mut self.entries[slot as usize];
+        let old = u64::from(std::mem::replace(&mut entry.bytes, bytes));
+        let new = u64::from(bytes);
+        self.bytes = self.bytes - old + new;
+        if !entry.in_main {
+            self.probation_bytes = self.probation_bytes - old + new;
+        }
+    }
+
     fn coldest(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
         Box::new(self.probation.iter(&self.links).chain(self.main.iter(&self.links)))
     }

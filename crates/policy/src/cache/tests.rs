@@ -335,6 +335,34 @@ proptest! {
     }
 
     #[test]
+    fn sizes_and_second_lives_lose_no_entry(
+        kind in any_kind(),
+        asked in prop::collection::vec((0u64..40, 0u8..6, 0u32..300), 0..300),
+    ) {
+        let mut policy = kind.policy();
+        let mut held = [false; 40];
+        for (key, what, bytes) in asked {
+            let slot = key as Slot;
+            match (held[key as usize], what) {
+                (false, _) => policy.insert(slot, key, bytes),
+                (true, 0) => policy.remove(slot),
+                (true, 1..3) => policy.resize(slot, bytes),
+                (true, 3) => {
+                    let victim = policy.evict().expect("one is held");
+                    prop_assert!(held[victim as usize]);
+                    policy.keep(victim, victim.into(), bytes);
+                }
+                (true, _) => policy.hit(slot),
+            }
+            held[key as usize] = what != 0 || !held[key as usize];
+        }
+        let mut gone = order(&mut *policy);
+        gone.sort_unstable();
+        let left: Vec<_> = (0..40).filter(|&slot| held[slot as usize]).collect();
+        prop_assert_eq!(gone, left);
+    }
+
+    #[test]
     fn all_entries_are_in_the_order_of_eviction_once(
         kind in any_kind(),
         room in 1usize..20,
@@ -371,6 +399,52 @@ proptest! {
 }
 
 /// Hits in percent of `asked`, after a first quarter that fills the cache.
+/// Evicts everything.
+fn order(policy: &mut dyn Eviction) -> Vec<Slot> {
+    std::iter::from_fn(|| policy.evict()).collect()
+}
+
+#[test]
+fn a_resized_entry_counts_as_if_it_had_come_so() {
+    const BYTES: [u32; 8] = [70, 1, 1, 300, 5, 1, 40, 2];
+    for kind in Kind::ALL {
+        let (mut come, mut resized) = (kind.policy(), kind.policy());
+        for (slot, bytes) in (0..).zip(BYTES) {
+            come.insert(slot, slot.into(), bytes);
+            resized.insert(slot, slot.into(), 90);
+        }
+        (0..).zip(BYTES).for_each(|(slot, bytes)| resized.resize(slot, bytes));
+        assert_eq!(order(&mut *come), order(&mut *resized), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_entries_grow_by_counts_for_the_window_of_others() {
+    let mut policy = Clock2QPlus::default();
+    for slot in 0..40 {
+        policy.insert(slot, slot.into(), 1);
+        policy.resize(slot, 100);
+    }
+    // Correlated with its own insertion, however much it grew; the others are older than the window.
+    policy.hit(39);
+    (0..30).for_each(|slot| policy.hit(slot));
+    assert_eq!(order(&mut policy)[..3], [30, 31, 32]);
+}
+
+#[test]
+fn a_victim_that_is_kept_is_not_the_next_one() {
+    for kind in Kind::ALL {
+        let mut policy = kind.policy();
+        (0..20).for_each(|slot| policy.insert(slot, slot.into(), 10));
+        let kept = policy.evict().expect("there are some");
+        policy.keep(kept, kept.into(), 10);
+        assert!(!policy.remembers(kept.into()), "{kind:?}");
+        let rest = order(&mut *policy);
+        assert_eq!(rest.len(), 20, "{kind:?}");
+        assert!(!rest[..2].contains(&kept), "{kind:?} {rest:?}");
+    }
+}
+
 fn hit_ratio(kind: Kind, room: usize, asked: &[u64]) -> f64 {
     let mut cache = Cache::new(kind, room);
     let (first, rest) = asked.split_at(asked.len() / 4);

@@ -3,7 +3,7 @@
 //! ```text
 //!   read     settled ─▶ [map: route, pin, hear the filter, begin fills] ─▶ fast and slow together ─▶ fills into the queue
 //!   change   claim ─▶ doubt ─▶ [map: drop pages, void fills, pin] ─▶ slow, fast ─▶ [map: valid again]
-//!   fill     slab ─▶ [map: valid, unless void]
+//!   fill     slab ─▶ [map: valid, unless void]        its places are given when it begins
 //! ```
 //! What stands in brackets is one critical section of the map. A change claims its range first, and a fill begins only
 //! where nothing is claimed: so either the fill sees the claim, or the change sees the fill and makes it void.
@@ -23,14 +23,9 @@ use super::figures::Counters;
 use super::journal::Journal;
 use super::map::{self, Map, Unit};
 use super::route::{self, PAGE, Route};
-use super::slab::{OWN, Slab};
+use super::slab::{self, OWN, Slab};
+use super::table::Run;
 use super::track::Track;
-
-/// Slots that are kept free, as a part of all.
-const FREE_PART: u32 = 64;
-
-/// Free slots that are enough for any fast volume.
-const FREE_MAX: u32 = 1024;
 
 pub(super) struct Fast {
     pub(super) map: Mutex<Map>,
@@ -47,20 +42,24 @@ pub(super) struct Reading {
     /// Units whose missing pages shall be installed.
     pub(super) fills: Vec<Fill>,
     pub(super) pins: Pins,
+    /// A fill found too little room.
+    pub(super) is_short: bool,
 }
 
-/// The slots that a change touches. Its pages are invalid.
+/// The units that a change touches. Its pages are invalid.
 pub(super) struct Changed {
     parts: Vec<Part>,
     pins: Pins,
-    /// No reader uses the slots.
+    /// No reader uses the units' places.
     pub(super) is_alone: bool,
 }
 
-/// What of a write goes to one slot, and which pages are valid afterwards.
+/// What of a write goes to places in a row, and which pages are valid afterwards.
 struct Part {
-    slot: Slot,
-    unit_at: u64,
+    entry: Slot,
+    /// Where the bytes go on the slab.
+    at: u64,
+    /// In bytes of the object.
     bytes: Range<u64>,
     pages: Range<u32>,
 }
@@ -68,21 +67,25 @@ struct Part {
 /// A unit that is being filled.
 pub(super) struct Fill {
     fast: Arc<Fast>,
-    slot: Slot,
+    entry: Slot,
     pub(super) extent: u32,
+    /// Where its pages are.
+    runs: Vec<Run>,
     /// The rest of the unit is wanted, too.
     pub(super) is_whole: bool,
 }
 
-/// A slot that a reader uses.
+/// An entry whose places a reader uses.
 pub(super) struct Pin<'a> {
     fast: &'a Fast,
-    pub(super) slot: Slot,
+    entry: Slot,
+    /// Where the bytes are on the slab.
+    pub(super) at: u64,
 }
 
 pub(super) struct Pins {
     fast: Arc<Fast>,
-    slots: Vec<Slot>,
+    entries: Vec<Slot>,
 }
 
 /// What a fill gets its bytes from.
@@ -103,8 +106,16 @@ impl Fast {
         self.unit / PAGE
     }
 
-    /// A read whose pages are all valid and in one unit, the common case: it takes one lock and no memory. `None` is for
-    /// [`Fast::begin_read`]. `counts` says that the filter hears of it.
+    /// The pages of a unit that a range of the object touches.
+    fn pages_in(&self, extent: u64, bytes: &Range<u64>) -> Range<u32> {
+        let unit_at = extent * self.unit;
+        let start = bytes.start.max(unit_at) - unit_at;
+        let end = bytes.end.min(unit_at + self.unit) - unit_at;
+        (start / PAGE) as u32..end.div_ceil(PAGE) as u32
+    }
+
+    /// A read whose pages are all valid, in one unit and in places in a row, the common case: it takes one lock and no memory.
+    /// `None` is for [`Fast::begin_read`]. `counts` says that the filter hears of it.
     pub(super) fn begin_hit(
         &self,
         track: &Track,
@@ -113,28 +124,26 @@ impl Fast {
     ) -> Option<Pin<'_>> {
         let extent = range.start / self.unit;
         let unit = Unit { object: track.number, extent: extent.try_into().ok()? };
-        let unit_at = extent * self.unit;
-        if range.end > unit_at + self.unit {
+        if range.end > (extent + 1) * self.unit {
             return None;
         }
-        let mut pages = (range.start - unit_at) / PAGE..(range.end - unit_at).div_ceil(PAGE);
+        let pages = self.pages_in(extent, range);
         let mut map = self.map.lock();
-        let slot = map.find(unit)?;
-        if !pages.all(|page| map.is_valid(slot, page as u32)) {
-            return None;
-        }
-        map.pin(slot);
+        let entry = map.find(unit)?;
+        let place = map.row_of(entry, &pages)?;
+        map.pin(entry);
         if counts {
-            map.hit(slot);
-            self.heard(&mut map, track.number, slot, range.clone());
+            map.hit(entry);
+            map.see(entry, &pages);
+            self.heard(&mut map, track.number, entry, range.clone());
         }
         drop(map);
-        Some(Pin { fast: self, slot })
+        Some(Pin { fast: self, entry, at: slab::position(place) + range.start % PAGE })
     }
 
     /// Has the filter hear of a hit. `request` is empty for all units of a request but the first.
-    fn heard(&self, map: &mut Map, object: u32, slot: Slot, request: Range<u64>) {
-        let hit = Hit { object, promoted: map.promoted(slot), request };
+    fn heard(&self, map: &mut Map, object: u32, entry: Slot, request: Range<u64>) {
+        let hit = Hit { object, promoted: map.promoted(entry), request };
         self.accesses.hit(&mut map.batch, hit);
     }
 
@@ -151,48 +160,57 @@ impl Fast {
         let first = range.start / self.unit;
         let unit =
             |extent: u64| Some(Unit { object: track.number, extent: extent.try_into().ok()? });
-        let slots: Vec<_> =
+        let entries: Vec<_> =
             (first..range.end.div_ceil(self.unit)).map(|extent| map.find(unit(extent)?)).collect();
         let route = route::route(range.clone(), |page| {
-            let slot = slots[(page / self.pages_per_unit() - first) as usize]?;
-            map.is_valid(slot, (page % self.pages_per_unit()) as u32).then_some(slot)
+            let entry = entries[(page / self.pages_per_unit() - first) as usize]?;
+            let place = map.place_of(entry, (page % self.pages_per_unit()) as u32)?;
+            Some((entry, slab::position(place)))
         });
-        let mut pins = Pins { fast: Arc::clone(self), slots: Vec::new() };
-        for (slot, _) in &route.fast {
-            map.pin(*slot);
-            pins.slots.push(*slot);
-        }
-        let mut fills = Vec::new();
+        let mut pins = Pins { fast: Arc::clone(self), entries: Vec::new() };
+        // The pieces of a unit follow each other.
+        pins.entries.extend(route.fast.iter().map(|piece| piece.entry));
+        pins.entries.dedup();
+        pins.entries.iter().for_each(|&entry| map.pin(entry));
+        let (mut fills, mut is_short) = (Vec::new(), false);
         if counts {
-            pins.slots.iter().for_each(|&slot| map.hit(slot));
+            for (extent, entry) in (first..).zip(entries) {
+                let Some(entry) = entry else { continue };
+                map.see(entry, &self.pages_in(extent, &range));
+            }
+            pins.entries.iter().for_each(|&entry| map.hit(entry));
             if route.slow.is_empty() {
                 let mut request = range;
-                for (slot, _) in &route.fast {
+                for &entry in &pins.entries {
                     let request = std::mem::take(&mut request);
-                    self.heard(&mut map, track.number, *slot, request);
+                    self.heard(&mut map, track.number, entry, request);
                 }
             } else {
-                fills = self.begin_fills(&mut map, track, &range, &route, may_fill);
+                let Telling { mut admit, now } = self.accesses.tell(&mut map.batch);
+                let sequential = admit.request(track.number, &range);
+                pins.entries.iter().for_each(|&entry| admit.hit(map.promoted(entry), now));
+                let telling = Telling { admit, now };
+                (fills, is_short) =
+                    self.begin_fills(&mut map, telling, sequential, track, &route.slow, may_fill);
             }
         }
         drop(map);
-        Reading { route, fills, pins }
+        Reading { route, fills, pins, is_short }
     }
 
-    /// Begins the fills of what a read of `range` misses.
+    /// Begins the fills of what a read misses; says whether one of them found too little room.
     fn begin_fills(
         self: &Arc<Self>,
         map: &mut Map,
+        telling: Telling<'_>,
+        sequential: bool,
         track: &Track,
-        range: &Range<u64>,
-        route: &Route,
+        slow: &Range<u64>,
         may_fill: bool,
-    ) -> Vec<Fill> {
-        let mut fills = Vec::new();
-        let Telling { mut admit, now } = self.accesses.tell(&mut map.batch);
-        let sequential = admit.request(track.number, range);
-        route.fast.iter().for_each(|(slot, _)| admit.hit(map.promoted(*slot), now));
-        for extent in route.slow.start / self.unit..route.slow.end.div_ceil(self.unit) {
+    ) -> (Vec<Fill>, bool) {
+        let (mut fills, mut is_short) = (Vec::new(), false);
+        let Telling { mut admit, now } = telling;
+        for extent in slow.start / self.unit..slow.end.div_ceil(self.unit) {
             let Ok(number) = extent.try_into() else { continue };
             let unit = Unit { object: track.number, extent: number };
             let held = map.find(unit);
@@ -200,8 +218,8 @@ impl Fast {
             let access = Access { unit: map::key(unit), kind: AccessKind::Read, sequential, ghost };
             let admission = match held {
                 None => admit.missed(access, now),
-                Some(slot) => {
-                    map.hit(slot);
+                Some(entry) => {
+                    map.hit(entry);
                     admit.unserved(access, now)
                 }
             };
@@ -209,26 +227,28 @@ impl Fast {
                 continue;
             }
             let whole = extent * self.unit..(extent + 1) * self.unit;
-            let missed = route.slow.start.max(whole.start)..route.slow.end.min(whole.end);
+            let missed = slow.start.max(whole.start)..slow.end.min(whole.end);
             let is_whole = admission == Admission::Unit;
-            let pages = if is_whole { whole } else { route::widened(&missed) };
-            if !may_fill || track.is_bypassed() || !track.changes.is_free(&pages) {
+            let wanted = if is_whole { whole } else { route::widened(&missed) };
+            if !may_fill || track.is_bypassed() || !track.changes.is_free(&wanted) {
                 self.counters.promotions_dropped.add(1);
                 continue;
             }
-            let slot = held.or_else(|| {
-                let slot = map.take_slot(unit)?;
-                map.set_promoted(slot, admit.promoted(access.unit));
-                Some(slot)
-            });
-            match slot.filter(|&slot| map.begin_fill(slot)) {
-                None => self.counters.promotions_dropped.add(1),
-                Some(slot) => {
-                    fills.push(Fill { fast: Arc::clone(self), slot, extent: number, is_whole });
-                }
+            let pages = self.pages_in(extent, &wanted);
+            let entry = held.or_else(|| map.take_entry(unit));
+            let begun = entry.and_then(|entry| Some((entry, map.begin_fill(entry, &pages)?)));
+            let Some((entry, runs)) = begun else {
+                self.counters.promotions_dropped.add(1);
+                is_short = true;
+                continue;
+            };
+            if held.is_none() {
+                map.set_promoted(entry, admit.promoted(access.unit));
             }
+            let fast = Arc::clone(self);
+            fills.push(Fill { fast, entry, extent: number, runs, is_whole });
         }
-        fills
+        (fills, is_short)
     }
 
     /// Has the filter hear of a write.
@@ -252,7 +272,7 @@ impl Fast {
     /// the filter hears.
     ///
     /// # Errors
-    /// Slots that need a doubt first.
+    /// Entries that need a doubt first.
     pub(super) fn begin_change(
         self: &Arc<Self>,
         object: u32,
@@ -262,34 +282,37 @@ impl Fast {
         let mut map = self.map.lock();
         let found = map.within(object, units(range, self.unit));
         let marked: Vec<_> =
-            found.iter().map(|(slot, _)| *slot).filter(|&slot| map.is_marked(slot)).collect();
+            found.iter().map(|(entry, _)| *entry).filter(|&entry| map.is_marked(entry)).collect();
         if !marked.is_empty() {
             return Err(marked);
         }
         if counts {
             self.written(&mut map, object, range);
         }
-        let mut pins = Pins { fast: Arc::clone(self), slots: Vec::new() };
+        let mut pins = Pins { fast: Arc::clone(self), entries: Vec::new() };
         let (mut parts, mut is_alone) = (Vec::new(), true);
-        for (slot, extent) in found {
+        for (entry, extent) in found {
             let unit_at = u64::from(extent) * self.unit;
             let part = range.start.max(unit_at)..range.end.min(unit_at + self.unit);
-            let page = |at: u64| ((at - unit_at) / PAGE) as u32;
-            let pages = page(part.start)..(part.end - unit_at).div_ceil(PAGE) as u32;
+            let pages = self.pages_in(extent.into(), range);
             // A page that is written in part is valid afterwards if it was before.
-            let starts = part.start % PAGE == 0 || map.is_valid(slot, pages.start);
-            let ends = part.end % PAGE == 0 || map.is_valid(slot, pages.end - 1);
+            let starts = part.start % PAGE == 0 || map.is_valid(entry, pages.start);
+            let ends = part.end % PAGE == 0 || map.is_valid(entry, pages.end - 1);
             let kept = pages.start + u32::from(!starts)..pages.end - u32::from(!ends);
-            if map.is_writable(slot) && !kept.is_empty() {
+            if map.is_writable(entry) && !kept.is_empty() {
                 let at = |page: u32| unit_at + u64::from(page) * PAGE;
-                let bytes = part.start.max(at(kept.start))..part.end.min(at(kept.end));
-                parts.push(Part { slot, unit_at, bytes, pages: kept });
+                parts.extend(map.runs(entry, kept).map(|run| {
+                    let pages = run.pages();
+                    let bytes = part.start.max(at(pages.start))..part.end.min(at(pages.end));
+                    let at = slab::position(run.place) + bytes.start % PAGE;
+                    Part { entry, at, bytes, pages }
+                }));
             }
-            is_alone &= !map.is_pinned(slot);
-            map.drop_pages(slot, pages);
-            map.hit(slot);
-            map.pin(slot);
-            pins.slots.push(slot);
+            is_alone &= !map.is_pinned(entry);
+            map.drop_pages(entry, &pages);
+            map.hit(entry);
+            map.pin(entry);
+            pins.entries.push(entry);
         }
         drop(map);
         Ok(Changed { parts, pins, is_alone })
@@ -298,20 +321,9 @@ impl Fast {
     /// Drops pages that cannot be read, or were not what was written.
     pub(super) fn forget(&self, object: u32, range: &Range<u64>) {
         let mut map = self.map.lock();
-        for (slot, _) in map.within(object, units(range, self.unit)) {
-            map.leave(slot);
+        for (entry, _) in map.within(object, units(range, self.unit)) {
+            map.leave(entry);
         }
-    }
-
-    /// Reads pieces of a route into their places in `into`, which begins at `offset`.
-    pub(super) async fn read(
-        &self,
-        slot: Slot,
-        piece: Range<u64>,
-        into: IoBufMut,
-        io: Io,
-    ) -> Result<IoBufMut> {
-        self.slab.read(slot, piece.start % self.unit, into, io).await
     }
 
     /// Runs a fill to its end; false if a change made it void, or the slow volume does not answer.
@@ -332,7 +344,7 @@ impl Fast {
 
     /// The bytes that are valid now; `None` if the fill is void.
     async fn fill(&self, fill: &Fill, source: Source) -> Result<Option<u64>> {
-        let is_void = || self.map.lock().is_aborted(fill.slot);
+        let is_void = || self.map.lock().is_aborted(fill.entry);
         let unit_at = u64::from(fill.extent) * self.unit;
         let (offset, bytes) = match source {
             Source::Read { offset, bytes } => (offset, bytes),
@@ -348,34 +360,36 @@ impl Fast {
             return Ok(None);
         }
         let (within, len) = (offset - unit_at, bytes.len() as u64);
-        self.slab.write(fill.slot, within, bytes, OWN).await?;
+        let pages = (within / PAGE) as u32..((within + len) / PAGE) as u32;
+        for run in fill.runs.iter().filter_map(|run| run.within(&pages)) {
+            let byte = |page: u32| (u64::from(page) * PAGE - within) as usize;
+            let part = bytes.slice(byte(run.pages().start)..byte(run.pages().end));
+            self.slab.write(slab::position(run.place), part, OWN).await?;
+        }
         let mut map = self.map.lock();
-        if map.is_aborted(fill.slot) {
+        if map.is_aborted(fill.entry) {
             return Ok(None);
         }
-        map.set(fill.slot, (within / PAGE) as u32..((within + len) / PAGE) as u32);
+        map.set(fill.entry, &pages);
         Ok(Some(len))
     }
 
-    /// Keeps slots free, so that a fill finds one.
+    /// Keeps places and entries free, so that a fill finds some.
     ///
     /// # Errors
     /// Those of the fast volume: it must be given up.
     pub(super) async fn make_room(&self) -> Result<()> {
-        let marked = {
-            let mut map = self.map.lock();
-            let wanted = (map.slots() / FREE_PART).clamp(1, FREE_MAX) as usize;
-            let mut marked = map.release();
-            for _ in map.free_slots() + marked.len()..wanted {
-                if !map.evict() {
-                    break;
-                }
-            }
-            if map.free_slots() < wanted {
-                marked = map.release();
-            }
-            marked
+        let rounds = {
+            let map = self.map.lock();
+            if map.is_short() { map.rounds() } else { 0 }
         };
+        for _ in 0..rounds {
+            // Users wait for the lock: a few visits at a time.
+            if self.map.lock().make_room() {
+                break;
+            }
+        }
+        let marked = self.map.lock().release();
         if !marked.is_empty() {
             self.journal.doubt(&marked, &self.map).await?;
             self.map.lock().release();
@@ -413,8 +427,7 @@ impl Changed {
         for part in &self.parts {
             let from = (part.bytes.start - offset) as usize;
             let bytes = data.slice(from..(part.bytes.end - offset) as usize);
-            let within = part.bytes.start - part.unit_at;
-            self.pins.fast.slab.write(part.slot, within, bytes, io).await?;
+            self.pins.fast.slab.write(part.at, bytes, io).await?;
         }
         Ok(())
     }
@@ -423,16 +436,14 @@ impl Changed {
     pub(super) fn is_written(&self) {
         let mut map = self.pins.fast.map.lock();
         for part in &self.parts {
-            map.set(part.slot, part.pages.clone());
+            map.set(part.entry, &part.pages);
         }
     }
 
-    /// The object is gone: its slots leave.
+    /// The object is gone: its units leave.
     pub(super) fn leave(self) {
         let mut map = self.pins.fast.map.lock();
-        for &slot in &self.pins.slots {
-            map.leave(slot);
-        }
+        self.pins.entries.iter().for_each(|&entry| map.leave(entry));
     }
 }
 
@@ -458,20 +469,20 @@ impl Fill {
 
 impl Drop for Fill {
     fn drop(&mut self) {
-        self.fast.map.lock().end_fill(self.slot);
+        self.fast.map.lock().end_fill(self.entry);
     }
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.fast.map.lock().unpin(self.slot);
+        self.fast.map.lock().unpin(self.entry);
     }
 }
 
 impl Drop for Pins {
     fn drop(&mut self) {
         let mut map = self.fast.map.lock();
-        self.slots.iter().for_each(|&slot| map.unpin(slot));
+        self.entries.iter().for_each(|&entry| map.unpin(entry));
     }
 }
 

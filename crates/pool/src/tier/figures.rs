@@ -13,10 +13,14 @@ pub struct Figures {
     pub promotions: u64,
     /// Their bytes.
     pub promoted_bytes: u64,
-    /// Installs that were given up: a write came, the queue was full, or no slot was free.
+    /// Installs that were given up: a write came, the queue was full, or too little room was free.
     pub promotions_dropped: u64,
     /// Units that were evicted from the fast volume in use.
     pub evictions: u64,
+    /// Units that lost the pages which were not read lately, and kept others.
+    pub trims: u64,
+    /// Pages whose places had to wait for a record before they were free.
+    pub deferred_pages: u64,
     /// Records that a unit is not as the checkpoint says.
     pub doubts: u64,
     /// Durable appends that carried them.
@@ -27,6 +31,15 @@ pub struct Figures {
     pub detached: u64,
     /// Bytes of valid pages on the fast volume.
     pub cached_bytes: u64,
+}
+
+/// What the map of the fast volume in use counts: see [`Figures`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Room {
+    pub(super) cached_bytes: u64,
+    pub(super) evictions: u64,
+    pub(super) trims: u64,
+    pub(super) deferred_pages: u64,
 }
 
 #[derive(Default)]
@@ -56,19 +69,22 @@ impl Counter {
 }
 
 impl Counters {
-    pub(super) fn figures(&self, cached_bytes: u64, evictions: u64) -> Figures {
+    /// With what the map of the fast volume in use counts.
+    pub(super) fn figures(&self, room: Room) -> Figures {
         Figures {
             hit_bytes: self.hit_bytes.get(),
             missed_bytes: self.missed_bytes.get(),
             promotions: self.promotions.get(),
             promoted_bytes: self.promoted_bytes.get(),
             promotions_dropped: self.promotions_dropped.get(),
-            evictions,
+            evictions: room.evictions,
+            trims: room.trims,
+            deferred_pages: room.deferred_pages,
             doubts: self.doubts.get(),
             appends: self.appends.get(),
             checkpoints: self.checkpoints.get(),
             detached: self.detached.get(),
-            cached_bytes,
+            cached_bytes: room.cached_bytes,
         }
     }
 }

@@ -4,8 +4,8 @@
 //!   tier.map-0   checkpoint g     │ doubts at the switch │ doubt │ doubt │ superseded
 //!   tier.map-1   checkpoint g + 1 │ doubts at the switch │ doubt │ …
 //! ```
-//! Before the first change of a unit that the checkpoint names, a *doubt* is durable: after a crash the unit is empty. The
-//! doubts that wait together share one append.
+//! Before the first change of a unit that the checkpoint names, and before another page gets one of its places, a *doubt*
+//! is durable: after a crash the unit is empty. The doubts that wait together share one append.
 //!
 //! A generation counts once its second frame is whole. Doubts during a checkpoint go to the old log and to that frame; they
 //! wait while it is written. Then the old generation is marked as superseded before the next doubt, so that damage of the
@@ -35,7 +35,7 @@ const LOG_MAX: u64 = 16 << 20;
 pub(super) struct Journal {
     volume: Arc<dyn Volume>,
     head: Head,
-    /// The slots that wait for a doubt.
+    /// The entries that wait for a doubt.
     waiting: Mutex<Vec<Slot>>,
     /// Locked while the log is written.
     log: AsyncMutex<Log>,
@@ -57,7 +57,7 @@ struct Log {
 /// What a fast volume holds.
 pub(super) struct Stored {
     pub(super) checkpoint: Checkpoint,
-    /// Slots that do not count.
+    /// Entries whose units do not count.
     pub(super) doubts: Vec<Slot>,
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Found {
     pub(super) generation: u64,
 }
 
-/// Reads the map of a fast volume. `words` is the number of words in the bitmap of a unit.
+/// Reads the map of a fast volume.
 ///
 /// # Errors
 /// Those of the volume.
-pub(super) async fn read(volume: &dyn Volume, words: usize) -> Result<Found> {
+pub(super) async fn read(volume: &dyn Volume) -> Result<Found> {
     let mut found = Found::default();
     for turn in 0..2 {
         let object = match volume.open(&name(turn)).await {
@@ -91,7 +91,7 @@ pub(super) async fn read(volume: &dyn Volume, words: usize) -> Result<Found> {
             found.identity = Some(head.head.identity);
         }
         found.generation = found.generation.max(head.generation);
-        if let Some(stored) = replay(&bytes, words) {
+        if let Some(stored) = replay(&bytes) {
             let newer = |last: &Stored| last.checkpoint.generation > head.generation;
             if !found.last.as_ref().is_some_and(newer) {
                 found.last = Some(stored);
@@ -102,9 +102,9 @@ pub(super) async fn read(volume: &dyn Volume, words: usize) -> Result<Found> {
 }
 
 /// A generation, if it is complete and none followed it.
-fn replay(bytes: &[u8], words: usize) -> Option<Stored> {
+fn replay(bytes: &[u8]) -> Option<Stored> {
     let first = record::read(bytes)?;
-    let checkpoint = Checkpoint::decode(first.body, words)?;
+    let checkpoint = Checkpoint::decode(first.body)?;
     if first.seal != record::seal(checkpoint.head, checkpoint.generation) {
         return None;
     }
@@ -113,8 +113,8 @@ fn replay(bytes: &[u8], words: usize) -> Option<Stored> {
         let frame = bytes.get(at..).and_then(record::read);
         let frame = frame.filter(|frame| (frame.seal, frame.sequence) == (first.seal, sequence));
         match frame.map(|frame| (frame.len, Edit::decode(frame.body))) {
-            Some((len, Some(Edit::Doubt(slots)))) => {
-                doubts.extend(slots);
+            Some((len, Some(Edit::Doubt(entries)))) => {
+                doubts.extend(entries);
                 at += len;
             }
             Some(_) => return None,
@@ -151,23 +151,23 @@ impl Journal {
         }
     }
 
-    /// Makes durable that these slots do not hold what a checkpoint says, and removes their marks.
+    /// Makes durable that the units of these entries are not as a checkpoint says, and removes their marks.
     ///
     /// # Errors
     /// Those of the fast volume: it must be given up.
-    pub(super) async fn doubt(&self, slots: &[Slot], map: &Mutex<Map>) -> Result<()> {
-        self.waiting.lock().extend_from_slice(slots);
+    pub(super) async fn doubt(&self, entries: &[Slot], map: &Mutex<Map>) -> Result<()> {
+        self.waiting.lock().extend_from_slice(entries);
         let mut log = self.log.lock().await;
         let mut batch = std::mem::take(&mut *self.waiting.lock());
         // An append that was given up took them out of the queue.
-        batch.extend_from_slice(slots);
+        batch.extend_from_slice(entries);
         batch.sort_unstable();
         batch.dedup();
         let (mut current, mut next) = (Vec::new(), Vec::new());
         {
             let map = map.lock();
-            current.extend(batch.iter().copied().filter(|&slot| map.is_current(slot)));
-            next.extend(batch.iter().copied().filter(|&slot| map.is_next(slot)));
+            current.extend(batch.iter().copied().filter(|&entry| map.is_current(entry)));
+            next.extend(batch.iter().copied().filter(|&entry| map.is_next(entry)));
         }
         if !current.is_empty() {
             self.counters.doubts.add(current.len() as u64);
@@ -176,7 +176,7 @@ impl Journal {
         }
         log.since_snapshot.extend_from_slice(&next);
         let mut map = map.lock();
-        current.into_iter().chain(next).for_each(|slot| map.unmark(slot));
+        current.into_iter().chain(next).for_each(|entry| map.unmark(entry));
         Ok(())
     }
 
@@ -199,11 +199,11 @@ impl Journal {
         names: impl Fn(u32) -> Option<Name>,
     ) -> Result<()> {
         let _one_at_a_time = self.checkpoint.lock().await;
-        let (generation, mut units, slots) = {
+        let (generation, mut units, places) = {
             let mut log = self.log.lock().await;
             log.since_snapshot.clear();
             let mut map = map.lock();
-            (log.generation + 1, map.snapshot(counts), map.slots())
+            (log.generation + 1, map.snapshot(counts), map.places())
         };
         // What the snapshot names was written before it.
         slab.sync().await?;
@@ -214,7 +214,7 @@ impl Journal {
                 objects.push((name, group.iter().map(|(_, placed)| placed.clone()).collect()));
             }
         }
-        let checkpoint = Checkpoint { head: self.head, generation, unit, slots, objects };
+        let checkpoint = Checkpoint { head: self.head, generation, unit, places, objects };
         let seal = record::seal(self.head, generation);
         let mut bytes = Vec::new();
         record::frame(&mut bytes, seal, 0, &checkpoint.encode());

@@ -1,26 +1,41 @@
-//! Which slot of the fast volume holds which unit, and which of its pages are valid. Pure: it knows no bytes.
+//! Which units have pages on the fast volume, which of these are valid, and where they are. Pure: it knows no bytes.
 //!
 //! ```text
-//!            take_slot            set                    evict, drop
-//!   free ───────────────▶ held, no page ──▶ held, pages ────────────▶ leaving ──▶ free
-//!                                                            release: no pin, no mark
+//!            take_entry           begin_fill              set
+//!   none ───────────────▶ entry ────────────▶ places ───────────▶ valid pages
+//!     ▲                                         │ evict: pages that were not read lately, or the unit
+//!     │         release: no pin, no mark        ▼
+//!     └──────────────────────────────────── waiting
 //! ```
-//! A slot that the durable checkpoint names is *marked*. A marked slot keeps its unit until the journal has a durable
-//! record that the checkpoint does not count for it any more. So a write always finds the slot whose record it must
-//! make, also after an eviction.
+//! An *entry* is what is known of one unit: a table of its pages' places, and two bitmaps, of pages that are *valid* and of
+//! those *seen* by a read since the last visit of the eviction. A page that a change drops keeps its place, and the next
+//! write or fill uses it again.
+//!
+//! An entry that the durable checkpoint names is *marked*. A marked entry keeps its unit, and each place that it loses
+//! waits, until the journal has a durable record that the checkpoint does not count for it any more. So a write always finds
+//! the entry whose record it must make, also after an eviction, and no place that the checkpoint names has another page's
+//! bytes.
 
+mod room;
+
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use policy::cache::{Eviction, Kind, Slot};
 use policy::promote::Period;
 
 use super::accesses::Batch;
-use super::record::Placed;
+use super::bits::Bits;
+use super::figures::Room;
+use super::places::{Place, Places};
+use super::record::{self, Placed};
+use super::route::PAGE;
+use super::table::{Run, Table};
 
 const NONE: Slot = Slot::MAX;
 
-/// Victims that are passed over because they are in use, for one eviction.
-const PASSED_MAX: usize = 16;
+/// Bytes of units that one checkpoint names at most: its frame must be below 4 GiB.
+const NAMED_MAX: usize = 2 << 30;
 
 /// Bits of an entry.
 const HELD: u8 = 1;
@@ -40,98 +55,94 @@ pub(super) struct Unit {
     pub(super) extent: u32,
 }
 
-#[derive(Clone)]
+/// How much a map may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// Places for pages.
+    pub(super) places: u32,
+    /// Units that may have pages at a time.
+    pub(super) entries: u32,
+    /// Pages of a unit.
+    pub(super) pages: u32,
+}
+
 struct Entry {
     unit: Unit,
     /// The next one of the same bucket.
     next: Slot,
-    /// Readers, writers and fills that use the slot.
+    /// Readers, writers and fills that use the entry's places.
     pins: u32,
     fills: u32,
-    /// When the unit got its place.
+    /// When the unit got its entry.
     promoted: Period,
     flags: u8,
+    table: Table,
 }
 
 pub(super) struct Map {
-    /// Words of the bitmap of one slot.
-    words: usize,
+    size: Size,
     buckets: Vec<Slot>,
+    /// As many as were needed at a time so far.
     entries: Vec<Entry>,
-    pages: Vec<u64>,
+    valid: Bits,
+    /// Pages that were read since the last visit of the eviction.
+    seen: Bits,
     free: Vec<Slot>,
     leaving: Vec<Slot>,
+    places: Places,
+    /// Places that marked entries lost.
+    limbo: BTreeMap<Slot, Vec<Range<Place>>>,
+    /// Places in limbo, and those of entries that leave.
+    waiting: u32,
     policy: Box<dyn Eviction>,
-    bytes_per_unit: u32,
-    valid: u64,
-    evictions: u64,
+    counted: Room,
     /// Hits that the filter did not hear of yet.
     pub(super) batch: Batch,
 }
 
 impl Map {
-    /// A map of `slots` free slots with `pages` pages each.
-    pub(super) fn new(slots: u32, pages: usize, bytes_per_unit: u32, kind: Kind) -> Self {
-        let unit = Unit { object: 0, extent: 0 };
-        let entry =
-            Entry { unit, next: NONE, pins: 0, fills: 0, promoted: Period::default(), flags: 0 };
-        let words = pages.div_ceil(64);
+    /// An empty map.
+    pub(super) fn new(size: Size, kind: Kind) -> Self {
         Self {
-            words,
-            buckets: vec![NONE; (slots as usize).next_power_of_two()],
-            entries: vec![entry; slots as usize],
-            pages: vec![0; words * slots as usize],
-            free: (0..slots).rev().collect(),
+            size,
+            buckets: vec![NONE; (size.entries as usize).next_power_of_two()],
+            entries: Vec::new(),
+            valid: Bits::new(size.pages),
+            seen: Bits::new(size.pages),
+            free: Vec::new(),
             leaving: Vec::new(),
+            places: Places::new(size.places),
+            limbo: BTreeMap::new(),
+            waiting: 0,
             policy: kind.policy(),
-            bytes_per_unit,
-            valid: 0,
-            evictions: 0,
+            counted: Room::default(),
             batch: Batch::with_room(),
         }
     }
 
-    pub(super) fn slots(&self) -> u32 {
-        self.entries.len() as u32
+    /// Places of the slab.
+    pub(super) const fn places(&self) -> u32 {
+        self.size.places
     }
 
-    /// Valid pages of all units.
-    pub(super) const fn valid_pages(&self) -> u64 {
-        self.valid
-    }
-
-    /// Units that were evicted.
-    pub(super) const fn evictions(&self) -> u64 {
-        self.evictions
-    }
-
-    /// Slots without a unit.
-    pub(super) fn free_slots(&self) -> usize {
-        self.free.len()
-    }
-
-    /// The memory of a unit beside its bitmap and the state of the eviction policy, in bytes.
-    #[cfg(test)]
-    pub(super) fn bytes_per_slot(&self) -> usize {
-        let index = self.buckets.capacity() * size_of::<Slot>();
-        let entries = self.entries.capacity() * size_of::<Entry>();
-        let lists = 2 * self.entries.len() * size_of::<Slot>();
-        (index + entries + lists) / self.entries.len()
+    /// What was counted since it is in use.
+    pub(super) const fn counted(&self) -> Room {
+        self.counted
     }
 
     pub(super) fn find(&self, unit: Unit) -> Option<Slot> {
-        let mut slot = self.buckets[self.bucket(unit)];
-        while slot != NONE {
-            let entry = &self.entries[slot as usize];
+        let mut at = self.buckets[self.bucket(unit)];
+        while at != NONE {
+            let entry = &self.entries[at as usize];
             if entry.unit == unit {
-                return Some(slot);
+                return Some(at);
             }
-            slot = entry.next;
+            at = entry.next;
         }
         None
     }
 
-    /// The slots of an object's units in a range, with their units.
+    /// The entries of an object's units in a range, with their units.
     pub(super) fn within(&self, object: u32, extents: Range<u32>) -> Vec<(Slot, u32)> {
         if extents.len() <= self.entries.len() {
             let found = |extent| Some((self.find(Unit { object, extent })?, extent));
@@ -143,52 +154,70 @@ impl Map {
                 && entry.unit.object == object
                 && extents.contains(&entry.unit.extent)
         });
-        held.map(|(slot, entry)| (slot as Slot, entry.unit.extent)).collect()
+        held.map(|(at, entry)| (at as Slot, entry.unit.extent)).collect()
     }
 
-    /// A slot for a unit that has none. `None` if no slot is free and none can be emptied without a record: then one
-    /// begins to leave.
-    pub(super) fn take_slot(&mut self, unit: Unit) -> Option<Slot> {
-        if self.free.is_empty() {
-            self.evict();
-            self.release();
-        }
-        let slot = self.free.pop()?;
-        self.hold(slot, unit);
-        Some(slot)
-    }
-
-    fn hold(&mut self, slot: Slot, unit: Unit) {
+    /// Gives an entry without a unit one.
+    fn hold(&mut self, at: Slot, unit: Unit, table: Table) {
         let bucket = self.bucket(unit);
-        let entry = &mut self.entries[slot as usize];
+        let bytes = bytes_of(&table);
+        let entry = &mut self.entries[at as usize];
         entry.unit = unit;
         entry.promoted = Period::default();
         entry.flags = HELD | RANKED;
-        entry.next = std::mem::replace(&mut self.buckets[bucket], slot);
-        self.policy.insert(slot, key(unit), self.bytes_per_unit);
+        entry.table = table;
+        entry.next = std::mem::replace(&mut self.buckets[bucket], at);
+        self.seen.clear_all(at);
+        self.policy.insert(at, key(unit), bytes);
     }
 
-    /// Puts a unit of the durable checkpoint back; false if the slot does not exist or is not free.
-    pub(super) fn restore(&mut self, unit: Unit, pages: &[u64], slot: Slot) -> bool {
-        let is_free = self.entries.get(slot as usize).is_some_and(|entry| entry.flags & HELD == 0);
-        if !is_free || pages.len() != self.words || self.find(unit).is_some() {
+    /// Adds an entry without a unit.
+    fn grow(&mut self) {
+        let unit = Unit { object: 0, extent: 0 };
+        let (promoted, table) = Default::default();
+        let entry = Entry { unit, next: NONE, pins: 0, fills: 0, promoted, flags: 0, table };
+        self.entries.push(entry);
+        self.valid.grow();
+        self.seen.grow();
+    }
+
+    /// Puts a unit of a sound checkpoint back into its entry; false if the entry or the unit cannot be.
+    pub(super) fn restore(&mut self, unit: Unit, placed: &Placed) -> bool {
+        let at = placed.entry;
+        if at >= self.size.entries || self.find(unit).is_some() {
             return false;
         }
-        self.hold(slot, unit);
-        self.valid += pages.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
-        self.pages[slot as usize * self.words..][..self.words].copy_from_slice(pages);
+        while self.entries.len() <= at as usize {
+            self.grow();
+        }
+        if self.entries[at as usize].flags & HELD != 0 {
+            return false;
+        }
+        let mut table = Table::default();
+        for &run in &placed.runs {
+            if !self.places.claim(&run.places()) {
+                return false;
+            }
+            table.insert(run);
+        }
+        self.hold(at, unit, table);
+        for run in &placed.runs {
+            self.set(at, &run.pages());
+            // Nobody knows which were read lately, so the first visit takes none.
+            self.see(at, &run.pages());
+        }
         true
     }
 
-    /// Collects the free slots again after [`Map::restore`].
+    /// Collects the free entries again after [`Map::restore`].
     pub(super) fn restored(&mut self) {
-        let held = |slot: &Slot| self.entries[*slot as usize].flags & HELD != 0;
-        self.free = (0..self.slots()).rev().filter(|slot| !held(slot)).collect();
+        let held = |at: &Slot| self.entries[*at as usize].flags & HELD != 0;
+        self.free = (0..self.entries.len() as Slot).rev().filter(|at| !held(at)).collect();
     }
 
-    pub(super) fn hit(&mut self, slot: Slot) {
-        if self.entries[slot as usize].flags & RANKED != 0 {
-            self.policy.hit(slot);
+    pub(super) fn hit(&mut self, entry: Slot) {
+        if self.entries[entry as usize].flags & RANKED != 0 {
+            self.policy.hit(entry);
         }
     }
 
@@ -197,186 +226,119 @@ impl Map {
         self.policy.remembers(key(unit))
     }
 
-    /// When the unit in this slot got its place.
-    pub(super) fn promoted(&self, slot: Slot) -> Period {
-        self.entries[slot as usize].promoted
+    /// When the unit got its entry.
+    pub(super) fn promoted(&self, entry: Slot) -> Period {
+        self.entries[entry as usize].promoted
     }
 
-    pub(super) fn set_promoted(&mut self, slot: Slot, promoted: Period) {
-        self.entries[slot as usize].promoted = promoted;
+    pub(super) fn set_promoted(&mut self, entry: Slot, promoted: Period) {
+        self.entries[entry as usize].promoted = promoted;
     }
 
-    pub(super) fn is_valid(&self, slot: Slot, page: u32) -> bool {
-        let word = self.pages[slot as usize * self.words + page as usize / 64];
-        word & (1 << (page % 64)) != 0
+    pub(super) fn is_valid(&self, entry: Slot, page: u32) -> bool {
+        self.valid.has(entry, page)
     }
 
-    /// Makes pages valid, unless the unit leaves.
-    pub(super) fn set(&mut self, slot: Slot, pages: Range<u32>) {
-        if self.entries[slot as usize].flags & LEAVING != 0 {
-            return;
+    /// Where a page is, if it is valid.
+    pub(super) fn place_of(&self, entry: Slot, page: u32) -> Option<Place> {
+        let run = self.entries[entry as usize].table.find(page)?;
+        self.is_valid(entry, page).then(|| run.place_of(page))
+    }
+
+    /// Where the first of some pages is, if all are valid and their places are in a row.
+    pub(super) fn row_of(&self, entry: Slot, pages: &Range<u32>) -> Option<Place> {
+        let run = self.entries[entry as usize].table.find(pages.start)?;
+        let is_row = pages.end <= run.end() && self.valid.has_all(entry, pages);
+        is_row.then(|| run.place_of(pages.start))
+    }
+
+    /// The places of the pages in a range that have one.
+    pub(super) fn runs(&self, entry: Slot, pages: Range<u32>) -> impl Iterator<Item = Run> + '_ {
+        self.entries[entry as usize].table.runs(pages)
+    }
+
+    /// A user read these pages: those that are valid have been seen. A page that is installed was not, so one that is read
+    /// only once leaves at the first visit.
+    pub(super) fn see(&mut self, entry: Slot, pages: &Range<u32>) {
+        self.seen.set_common(entry, pages, &self.valid);
+    }
+
+    /// Makes pages valid, which have places, unless the unit leaves.
+    pub(super) fn set(&mut self, entry: Slot, pages: &Range<u32>) {
+        let held = &self.entries[entry as usize];
+        debug_assert!(held.table.gaps(pages).is_empty(), "valid pages have places");
+        if held.flags & LEAVING == 0 {
+            let set = self.valid.set(entry, pages);
+            self.counted.cached_bytes += u64::from(set) * PAGE;
         }
-        for page in pages {
-            let word = &mut self.pages[slot as usize * self.words + page as usize / 64];
-            self.valid += u64::from(*word & (1 << (page % 64)) == 0);
-            *word |= 1 << (page % 64);
-        }
     }
 
-    /// Makes pages invalid, and the fills under way void.
-    pub(super) fn drop_pages(&mut self, slot: Slot, pages: Range<u32>) {
-        for page in pages {
-            let word = &mut self.pages[slot as usize * self.words + page as usize / 64];
-            self.valid -= u64::from(*word & (1 << (page % 64)) != 0);
-            *word &= !(1 << (page % 64));
-        }
-        let entry = &mut self.entries[slot as usize];
+    /// Makes pages invalid, and the fills under way void. The pages keep their places.
+    pub(super) fn drop_pages(&mut self, entry: Slot, pages: &Range<u32>) {
+        let dropped = self.valid.clear(entry, pages);
+        self.counted.cached_bytes -= u64::from(dropped) * PAGE;
+        let entry = &mut self.entries[entry as usize];
         if entry.fills > 0 {
             entry.flags |= ABORTED;
         }
     }
 
-    /// Makes all pages invalid; the slot is free once it has neither pins nor a mark.
-    pub(super) fn leave(&mut self, slot: Slot) {
-        self.drop_pages(slot, 0..(self.words * 64) as u32);
-        let entry = &mut self.entries[slot as usize];
-        if entry.flags & RANKED != 0 {
-            self.policy.remove(slot);
-        }
-        entry.flags &= !RANKED;
-        if entry.flags & LEAVING == 0 {
-            entry.flags |= LEAVING;
-            self.leaving.push(slot);
-        }
+    pub(super) fn pin(&mut self, entry: Slot) {
+        self.entries[entry as usize].pins += 1;
     }
 
-    /// Chooses a victim, which leaves; false if all units are in use.
-    pub(super) fn evict(&mut self) -> bool {
-        for _ in 0..PASSED_MAX {
-            let Some(slot) = self.policy.evict() else { return false };
-            let entry = &mut self.entries[slot as usize];
-            if entry.pins > 0 {
-                self.policy.insert(slot, key(entry.unit), self.bytes_per_unit);
-                continue;
-            }
-            entry.flags &= !RANKED;
-            self.leave(slot);
-            self.evictions += 1;
-            return true;
-        }
-        false
+    pub(super) fn unpin(&mut self, entry: Slot) {
+        self.entries[entry as usize].pins -= 1;
     }
 
-    /// Frees the slots that leave and have neither pins nor marks; returns those that have a mark only.
-    pub(super) fn release(&mut self) -> Vec<Slot> {
-        let mut marked = Vec::new();
-        for slot in std::mem::take(&mut self.leaving) {
-            let entry = &self.entries[slot as usize];
-            if entry.pins > 0 || entry.flags & (CURRENT | NEXT) != 0 {
-                self.leaving.push(slot);
-                if entry.pins == 0 {
-                    marked.push(slot);
-                }
-                continue;
-            }
-            self.unlink(slot);
-            self.entries[slot as usize].flags = 0;
-            self.free.push(slot);
-        }
-        marked
+    pub(super) fn is_pinned(&self, entry: Slot) -> bool {
+        self.entries[entry as usize].pins > 0
     }
 
-    fn unlink(&mut self, slot: Slot) {
-        let bucket = self.bucket(self.entries[slot as usize].unit);
-        let next = self.entries[slot as usize].next;
-        let mut at = self.buckets[bucket];
-        if at == slot {
-            self.buckets[bucket] = next;
-            return;
-        }
-        while self.entries[at as usize].next != slot {
-            at = self.entries[at as usize].next;
-        }
-        self.entries[at as usize].next = next;
-    }
-
-    pub(super) fn pin(&mut self, slot: Slot) {
-        self.entries[slot as usize].pins += 1;
-    }
-
-    pub(super) fn unpin(&mut self, slot: Slot) {
-        self.entries[slot as usize].pins -= 1;
-    }
-
-    pub(super) fn is_pinned(&self, slot: Slot) -> bool {
-        self.entries[slot as usize].pins > 0
-    }
-
-    /// Whether a write may go to the slot: it stays, and no fill is under way.
-    pub(super) fn is_writable(&self, slot: Slot) -> bool {
-        let entry = &self.entries[slot as usize];
+    /// Whether a write may go to the unit's places: it stays, and no fill is under way.
+    pub(super) fn is_writable(&self, entry: Slot) -> bool {
+        let entry = &self.entries[entry as usize];
         entry.fills == 0 && entry.flags & LEAVING == 0
     }
 
-    /// Begins a fill and pins the slot; false if the unit leaves, or an older fill is void and not over yet.
-    pub(super) fn begin_fill(&mut self, slot: Slot) -> bool {
-        let entry = &mut self.entries[slot as usize];
-        if entry.flags & (LEAVING | ABORTED) != 0 {
-            return false;
-        }
-        entry.fills += 1;
-        entry.pins += 1;
-        true
-    }
-
     /// Whether a fill under way is void: a change came.
-    pub(super) fn is_aborted(&self, slot: Slot) -> bool {
-        self.entries[slot as usize].flags & (ABORTED | LEAVING) != 0
+    pub(super) fn is_aborted(&self, entry: Slot) -> bool {
+        self.entries[entry as usize].flags & (ABORTED | LEAVING) != 0
     }
 
-    pub(super) fn end_fill(&mut self, slot: Slot) {
-        let words = slot as usize * self.words..(slot as usize + 1) * self.words;
-        let is_empty = self.pages[words].iter().all(|&word| word == 0);
-        let entry = &mut self.entries[slot as usize];
-        entry.fills -= 1;
-        entry.pins -= 1;
-        if entry.fills == 0 {
-            entry.flags &= !ABORTED;
-            if is_empty && entry.pins == 0 && entry.flags & LEAVING == 0 {
-                self.leave(slot);
-            }
-        }
+    /// Whether a checkpoint, the durable one or the one that is being written, names the unit.
+    pub(super) fn is_marked(&self, entry: Slot) -> bool {
+        self.entries[entry as usize].flags & (CURRENT | NEXT) != 0
     }
 
-    /// Whether a checkpoint, the durable one or the one that is being written, names the slot.
-    pub(super) fn is_marked(&self, slot: Slot) -> bool {
-        self.entries[slot as usize].flags & (CURRENT | NEXT) != 0
+    pub(super) fn is_current(&self, entry: Slot) -> bool {
+        self.entries[entry as usize].flags & CURRENT != 0
     }
 
-    pub(super) fn is_current(&self, slot: Slot) -> bool {
-        self.entries[slot as usize].flags & CURRENT != 0
+    pub(super) fn is_next(&self, entry: Slot) -> bool {
+        self.entries[entry as usize].flags & NEXT != 0
     }
 
-    pub(super) fn is_next(&self, slot: Slot) -> bool {
-        self.entries[slot as usize].flags & NEXT != 0
+    pub(super) fn unmark(&mut self, entry: Slot) {
+        self.entries[entry as usize].flags &= !(CURRENT | NEXT);
     }
 
-    pub(super) fn unmark(&mut self, slot: Slot) {
-        self.entries[slot as usize].flags &= !(CURRENT | NEXT);
-    }
-
-    /// The units with valid pages for which `counts` holds, by slot; marks them for the checkpoint that is written now.
+    /// The units with valid pages for which `counts` holds, by entry; marks them for the checkpoint that is written now.
     pub(super) fn snapshot(&mut self, counts: impl Fn(Unit) -> bool) -> Vec<(u32, Placed)> {
-        let mut units = Vec::new();
-        for (slot, entry) in self.entries.iter_mut().enumerate() {
-            entry.flags &= !NEXT;
-            let pages = &self.pages[slot * self.words..(slot + 1) * self.words];
-            let has_pages = pages.iter().any(|&word| word != 0);
-            if entry.flags & HELD != 0 && has_pages && counts(entry.unit) {
-                entry.flags |= NEXT;
-                let (extent, slot) = (entry.unit.extent, slot as Slot);
-                units.push((entry.unit.object, Placed { extent, slot, pages: pages.to_vec() }));
+        let (mut units, mut named) = (Vec::new(), 0);
+        self.entries.iter_mut().for_each(|entry| entry.flags &= !NEXT);
+        for (at, held) in self.entries.iter_mut().enumerate() {
+            let entry = at as Slot;
+            if held.flags & HELD == 0 || !self.valid.has_any(entry) || !counts(held.unit) {
+                continue;
             }
+            let runs = held.table.only(|page| self.valid.has(entry, page));
+            named += record::unit_bytes(runs.len());
+            if named > NAMED_MAX {
+                break;
+            }
+            held.flags |= NEXT;
+            units.push((held.unit.object, Placed { extent: held.unit.extent, entry, runs }));
         }
         units
     }
@@ -395,6 +357,11 @@ impl Map {
     }
 }
 
+/// The bytes of a unit's places, for the policies.
+fn bytes_of(table: &Table) -> u32 {
+    table.pages() * PAGE as u32
+}
+
 /// A hash of a unit, for the policies: numbers that lie close together are spread.
 pub(super) fn key(unit: Unit) -> u64 {
     let number = u64::from(unit.object) << 32 | u64::from(unit.extent);
@@ -403,76 +370,4 @@ pub(super) fn key(unit: Unit) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn map(slots: u32) -> Map {
-        Map::new(slots, 8, 32 << 10, Kind::Lru)
-    }
-
-    const fn unit(extent: u32) -> Unit {
-        Unit { object: 1, extent }
-    }
-
-    #[test]
-    fn a_full_map_evicts_and_finds_what_it_holds() {
-        let mut map = map(4);
-        for extent in 0..10 {
-            let slot = map.take_slot(unit(extent)).unwrap();
-            map.set(slot, 0..2);
-        }
-        let held: Vec<_> = (0..10).filter(|&extent| map.find(unit(extent)).is_some()).collect();
-        assert_eq!(held, [6, 7, 8, 9]);
-        assert_eq!((map.valid_pages(), map.evictions()), (8, 6));
-        assert_eq!(map.within(1, 0..u32::MAX).len(), 4);
-        assert_eq!(map.within(1, 7..9).len(), 2);
-    }
-
-    #[test]
-    fn a_marked_slot_keeps_its_unit_until_it_has_a_record() {
-        let mut map = map(1);
-        let slot = map.take_slot(unit(0)).unwrap();
-        map.set(slot, 0..1);
-        assert_eq!(map.snapshot(|_| true).len(), 1);
-        map.switch_checkpoint();
-        assert_eq!(map.take_slot(unit(1)), None);
-        assert_eq!(map.find(unit(0)), Some(slot), "a write must find it");
-        assert_eq!(map.release(), [slot]);
-        map.unmark(slot);
-        assert_eq!(map.take_slot(unit(1)), Some(slot));
-        assert_eq!(map.find(unit(0)), None);
-    }
-
-    #[test]
-    fn a_change_makes_the_fills_under_way_void() {
-        let mut map = map(2);
-        let slot = map.take_slot(unit(0)).unwrap();
-        map.set(slot, 7..8);
-        assert!(map.begin_fill(slot) && map.begin_fill(slot));
-        assert!(!map.is_writable(slot));
-        map.drop_pages(slot, 0..1);
-        assert!(map.is_aborted(slot) && !map.begin_fill(slot), "the old fill may write later");
-        map.end_fill(slot);
-        assert!(map.is_aborted(slot));
-        map.end_fill(slot);
-        assert!(!map.is_aborted(slot) && map.begin_fill(slot));
-    }
-
-    #[test]
-    fn a_pinned_slot_is_no_victim() {
-        let mut map = map(2);
-        let first = map.take_slot(unit(0)).unwrap();
-        map.pin(first);
-        let second = map.take_slot(unit(1)).unwrap();
-        assert_eq!(map.take_slot(unit(2)), Some(second));
-        map.pin(second);
-        assert_eq!(map.take_slot(unit(3)), None);
-    }
-
-    #[test]
-    fn a_unit_takes_at_most_64_bytes_beside_its_bitmap() {
-        let map = Map::new(1 << 16, 256, 1 << 20, Kind::S3Fifo);
-        // Links of 8 bytes and an entry of 16 in the policy, whose ghosts are at most as many as its entries.
-        assert!(map.bytes_per_slot() + 24 <= 64, "{}", map.bytes_per_slot());
-    }
-}
+mod tests;

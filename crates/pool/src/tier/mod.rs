@@ -3,17 +3,19 @@
 //! ```text
 //!   [`Tier`] ── TierObject ──┬──────────────▶ slow   the truth: every acknowledged change, all logs
 //!                            │ map, route
-//!                            └── slab ──────▶ fast   slots of one unit each, pages valid by a bitmap
+//!                            └── slab ──────▶ fast   places of one page each, given to pages of any units
 //!                  queue ─▶ fills ──▲                journal: checkpoint and doubts
 //! ```
 //! Every change is made on the slow volume as if there were no tier. The fast volume holds clean copies, and never gives
 //! older bytes than the slow one. `docs/adr/0037-cache-tier.md` has the rules.
 //!
 //! A unit is a range of an object, 1 MiB by default, of which any pages may be on the fast volume. [`Admit`] says which units
-//! are worth a place, by default after several reads ([`Lazy`]); `policy::cache` says which lose theirs.
+//! are worth room, by default after several reads ([`Lazy`]); `policy::cache` says which lose it: the pages of a unit that
+//! were not read lately, or all.
 
 mod accesses;
 mod admit;
+mod bits;
 mod fast;
 mod figures;
 mod identity;
@@ -21,12 +23,14 @@ mod journal;
 mod lazy;
 mod map;
 mod object;
+mod places;
 mod promotion;
 mod record;
 mod route;
 mod rule;
 mod shared;
 mod slab;
+mod table;
 #[expect(clippy::module_inception, reason = "the door of the module has its name")]
 mod tier;
 mod track;

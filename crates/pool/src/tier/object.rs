@@ -11,7 +11,7 @@ use volume::{
 
 use super::accesses::counts;
 use super::fast::{Changed, Fast, Fill, Reading, Source, units};
-use super::route;
+use super::route::{self, Piece};
 use super::shared::{Install, Shared};
 use super::track::{Changing, Ended, Track};
 
@@ -53,7 +53,7 @@ impl TierObject {
         let counts = counts(io);
         if let Some(pin) = fast.begin_hit(&self.track, &range, counts) {
             self.shared.counters.hit_bytes.add(len as u64);
-            match fast.read(pin.slot, range.clone(), into, io).await {
+            match fast.slab.read(pin.at, into, io).await {
                 Ok(read) => return Ok(read),
                 Err(e) => self.fast_failed(&fast, range.start, &e),
             }
@@ -61,6 +61,10 @@ impl TierObject {
         }
         let may_fill = self.shared.queue.has_room();
         let reading = fast.begin_read(&self.track, range.clone(), may_fill, counts);
+        if reading.is_short {
+            // The tier's own work makes room for the next fill.
+            self.shared.queue.wake();
+        }
         let missed = reading.route.slow.end - reading.route.slow.start;
         self.shared.counters.missed_bytes.add(missed);
         self.shared.counters.hit_bytes.add(len as u64 - missed);
@@ -86,14 +90,14 @@ impl TierObject {
         mut into: IoBufMut,
         io: Io,
     ) -> Result<std::result::Result<IoBufMut, (u64, Error)>> {
-        let Reading { route, fills, pins } = reading;
+        let Reading { route, fills, pins, is_short: _ } = reading;
         // Whole pages for the fills: the slow volume reads them anyhow.
         let wanted =
             if fills.is_empty() { route.slow.clone() } else { route::widened(&route.slow) };
-        let pieces = route.fast.iter().map(|(slot, piece)| async move {
-            let into = IoBufMut::zeroed((piece.end - piece.start) as usize);
-            let read = fast.read(*slot, piece.clone(), into, io).await;
-            read.map_err(|e| (piece.start, e))
+        let pieces = route.fast.iter().map(|piece| async move {
+            let into = IoBufMut::zeroed((piece.bytes.end - piece.bytes.start) as usize);
+            let read = fast.slab.read(piece.at, into, io).await;
+            read.map_err(|e| (piece.bytes.start, e))
         });
         let missed = async {
             let into = IoBufMut::zeroed((wanted.end - wanted.start) as usize);
@@ -112,8 +116,8 @@ impl TierObject {
             Err(failed) => return Ok(Err(failed)),
         };
         let place = |at: u64| (at - range.start) as usize;
-        for ((_, piece), hit) in route.fast.iter().zip(hits) {
-            into[place(piece.start)..place(piece.end)].copy_from_slice(&hit);
+        for (Piece { bytes, .. }, hit) in route.fast.iter().zip(hits) {
+            into[place(bytes.start)..place(bytes.end)].copy_from_slice(&hit);
         }
         if !route.slow.is_empty() {
             let part = missed.get((route.slow.start - wanted.start) as usize..).unwrap_or_default();
@@ -159,8 +163,8 @@ impl TierObject {
                 Ok(changed) => {
                     return Ok(Change { marks, changed: Some((fast, changed)), _claim: claim });
                 }
-                Err(slots) => {
-                    if let Err(e) = fast.journal.doubt(&slots, &fast.map).await {
+                Err(marked) => {
+                    if let Err(e) = fast.journal.doubt(&marked, &fast.map).await {
                         self.shared.detach(&fast, &e);
                     }
                 }

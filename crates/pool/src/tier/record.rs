@@ -6,12 +6,19 @@
 //! Numbers are little-endian. The seal is the same in all frames of one generation, so that frames left over from an
 //! older one never count.
 
+use std::collections::HashSet;
+
 use policy::cache::Slot;
 use volume::Name;
 
+use super::places::Places;
+use super::route::PAGE;
+use super::table::Run;
+
 /// Frames begin at multiples of this many bytes, so that an append is a write of whole pages.
 pub(super) const BLOCK: usize = 4096;
-const MAGIC: u32 = 0x4954_4c50;
+/// `PLTP`. An older draft had `PLTI`, and a slot of one unit for each unit.
+const MAGIC: u32 = 0x5054_4c50;
 const HEADER: usize = 32;
 
 /// Who owns the contents of a fast volume, and since which opening.
@@ -28,24 +35,27 @@ pub(super) struct Head {
 pub(super) struct Checkpoint {
     pub(super) head: Head,
     pub(super) generation: u64,
+    /// Bytes of a unit.
     pub(super) unit: u32,
-    pub(super) slots: u32,
+    /// Places of the slab.
+    pub(super) places: u32,
     pub(super) objects: Vec<(Name, Vec<Placed>)>,
 }
 
-/// A unit of an object in a slot.
+/// A unit of an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Placed {
     pub(super) extent: u32,
-    pub(super) slot: Slot,
-    /// A bit for each valid page.
-    pub(super) pages: Vec<u64>,
+    /// Its entry in the map, by which doubts name it.
+    pub(super) entry: Slot,
+    /// Where its valid pages are.
+    pub(super) runs: Vec<Run>,
 }
 
 /// What a frame after the first of a generation says.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Edit {
-    /// These slots do not hold any more what the checkpoint says.
+    /// The units of these entries are not any more as the checkpoint says.
     Doubt(Vec<Slot>),
     /// A later generation is complete: this one must never be used.
     Superseded,
@@ -96,6 +106,11 @@ pub(super) fn read(bytes: &[u8]) -> Option<Found<'_>> {
     Some(Found { seal, sequence, body: &bytes[HEADER..end], len: end.next_multiple_of(BLOCK) })
 }
 
+/// The bytes of a unit with this many runs in a checkpoint.
+pub(super) const fn unit_bytes(runs: usize) -> usize {
+    12 + 8 * runs
+}
+
 impl Head {
     pub(super) fn encode(self) -> Vec<u8> {
         [self.identity.to_le_bytes(), self.epoch.to_le_bytes()].concat()
@@ -111,7 +126,7 @@ impl Checkpoint {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = self.head.encode();
         out.extend_from_slice(&self.generation.to_le_bytes());
-        for number in [self.unit, self.slots, count(self.objects.len())] {
+        for number in [self.unit, self.places, count(self.objects.len())] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         for (name, units) in &self.objects {
@@ -120,16 +135,21 @@ impl Checkpoint {
             out.extend_from_slice(name);
             out.extend_from_slice(&count(units.len()).to_le_bytes());
             for placed in units {
-                out.extend_from_slice(&placed.extent.to_le_bytes());
-                out.extend_from_slice(&placed.slot.to_le_bytes());
-                placed.pages.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+                for number in [placed.extent, placed.entry, count(placed.runs.len())] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
+                for run in &placed.runs {
+                    out.extend_from_slice(&run.page.to_le_bytes());
+                    out.extend_from_slice(&run.count.to_le_bytes());
+                    out.extend_from_slice(&run.place.to_le_bytes());
+                }
             }
         }
         out
     }
 
     /// `None` if these bytes are no checkpoint.
-    pub(super) fn decode(body: &[u8], words: usize) -> Option<Self> {
+    pub(super) fn decode(body: &[u8]) -> Option<Self> {
         let mut reader = Reader(body);
         let mut checkpoint = Self::decode_head(&mut reader)?;
         let objects = reader.u32()?;
@@ -138,13 +158,39 @@ impl Checkpoint {
             let name = Name::new(std::str::from_utf8(reader.bytes(len)?).ok()?).ok()?;
             let mut units = Vec::new();
             for _ in 0..reader.u32()? {
-                let (extent, slot) = (reader.u32()?, reader.u32()?);
-                let pages = (0..words).map(|_| reader.u64()).collect::<Option<_>>()?;
-                units.push(Placed { extent, slot, pages });
+                let (extent, entry) = (reader.u32()?, reader.u32()?);
+                let mut runs = Vec::new();
+                for _ in 0..reader.u32()? {
+                    runs.push(Run {
+                        page: reader.u16()?,
+                        count: reader.u16()?,
+                        place: reader.u32()?,
+                    });
+                }
+                units.push(Placed { extent, entry, runs });
             }
             checkpoint.objects.push((name, units));
         }
         Some(checkpoint)
+    }
+
+    /// Whether each entry has one unit, each page one place, and each place one page.
+    pub(super) fn is_sound(&self) -> bool {
+        let (mut places, mut entries) = (Places::new(self.places), HashSet::new());
+        let mut units = self.objects.iter().flat_map(|(_, units)| units);
+        units.all(|placed| {
+            let mut end = 0;
+            entries.insert(placed.entry)
+                && placed.runs.iter().all(|run| {
+                    let start = std::mem::replace(&mut end, run.end());
+                    let last = u64::from(run.place) + u64::from(run.count);
+                    u32::from(run.page) >= start
+                        && run.count > 0
+                        && u64::from(run.end()) * PAGE <= self.unit.into()
+                        && last <= self.places.into()
+                        && places.claim(&run.places())
+                })
+        })
     }
 
     /// The same without its units.
@@ -154,8 +200,8 @@ impl Checkpoint {
 
     fn decode_head(reader: &mut Reader<'_>) -> Option<Self> {
         let head = Head { identity: reader.u64()?, epoch: reader.u64()? };
-        let (generation, unit, slots) = (reader.u64()?, reader.u32()?, reader.u32()?);
-        Some(Self { head, generation, unit, slots, objects: Vec::new() })
+        let (generation, unit, places) = (reader.u64()?, reader.u32()?, reader.u32()?);
+        Some(Self { head, generation, unit, places, objects: Vec::new() })
     }
 }
 
@@ -163,9 +209,9 @@ impl Edit {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Superseded => vec![1],
-            Self::Doubt(slots) => {
+            Self::Doubt(entries) => {
                 let mut out = vec![0];
-                slots.iter().for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
+                entries.iter().for_each(|entry| out.extend_from_slice(&entry.to_le_bytes()));
                 out
             }
         }
@@ -173,11 +219,11 @@ impl Edit {
 
     pub(super) fn decode(body: &[u8]) -> Option<Self> {
         let (kind, rest) = body.split_first()?;
-        let slots = rest.chunks_exact(4);
+        let entries = rest.chunks_exact(4);
         match kind {
-            0 if slots.remainder().is_empty() => {
-                let slot = |bytes: &[u8]| bytes.try_into().ok().map(Slot::from_le_bytes);
-                Some(Self::Doubt(slots.map(slot).collect::<Option<_>>()?))
+            0 if entries.remainder().is_empty() => {
+                let entry = |bytes: &[u8]| bytes.try_into().ok().map(Slot::from_le_bytes);
+                Some(Self::Doubt(entries.map(entry).collect::<Option<_>>()?))
             }
             1 if rest.is_empty() => Some(Self::Superseded),
             _ => None,
@@ -198,6 +244,10 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
+    fn u16(&mut self) -> Option<u16> {
+        self.bytes(2)?.try_into().ok().map(u16::from_le_bytes)
+    }
+
     fn u32(&mut self) -> Option<u32> {
         self.bytes(4)?.try_into().ok().map(u32::from_le_bytes)
     }
@@ -214,18 +264,22 @@ mod tests {
     const HEAD: Head = Head { identity: 7, epoch: 3 };
 
     fn checkpoint() -> Checkpoint {
-        let placed = |extent, slot| Placed { extent, slot, pages: vec![5, u64::MAX] };
+        let placed = |extent, entry, place| Placed {
+            extent,
+            entry,
+            runs: vec![Run::new(&(0..3), place), Run::new(&(9..10), place + 7)],
+        };
         let objects = vec![
-            (Name::new("o1.tab").unwrap(), vec![placed(0, 9), placed(4, 1)]),
+            (Name::new("o1.tab").unwrap(), vec![placed(0, 9, 40), placed(4, 1, 43)]),
             (Name::new("o2.dat").unwrap(), vec![]),
         ];
-        Checkpoint { head: HEAD, generation: 4, unit: 1 << 19, slots: 10, objects }
+        Checkpoint { head: HEAD, generation: 4, unit: 1 << 16, places: 60, objects }
     }
 
     #[test]
     fn what_is_encoded_is_decoded() {
         let checkpoint = checkpoint();
-        assert_eq!(Checkpoint::decode(&checkpoint.encode(), 2), Some(checkpoint));
+        assert_eq!(Checkpoint::decode(&checkpoint.encode()), Some(checkpoint));
         assert_eq!(Head::decode(&HEAD.encode()), Some(HEAD));
         for edit in [Edit::Doubt(vec![]), Edit::Doubt(vec![1, 77]), Edit::Superseded] {
             assert_eq!(Edit::decode(&edit.encode()), Some(edit));
@@ -251,7 +305,27 @@ mod tests {
     fn garbage_is_no_checkpoint() {
         let body = checkpoint().encode();
         for cut in 0..body.len() {
-            assert_eq!(Checkpoint::decode(&body[..cut], 2), None, "cut at {cut}");
+            assert_eq!(Checkpoint::decode(&body[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_in_which_anything_is_twice_is_not_sound() {
+        assert!(checkpoint().is_sound());
+        let changes: [fn(&mut Vec<Placed>); 8] = [
+            |units| units[1].entry = 9,
+            |units| units[1].runs[0].place = 42,
+            |units| units[0].runs[1].page = 2,
+            |units| units[0].runs[1].page = 16,
+            |units| units[0].runs[1].count = 0,
+            |units| units[0].runs[1].count = u16::MAX,
+            |units| units[0].runs[1].place = 60,
+            |units| units[0].runs[1].place = u32::MAX,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut bad = checkpoint();
+            change(&mut bad.objects[0].1);
+            assert!(!bad.is_sound(), "change {number}");
         }
     }
 }

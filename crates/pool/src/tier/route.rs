@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   pages       ■ ■ □ ■ □ ■ ■      ■ valid on the fast volume
-//!   fast        ───         ───    pieces at both ends, cut at slots
+//!   fast        ───         ───    pieces at both ends, cut where places are not in a row
 //!   slow            ─────          one operation from the first to the last page that misses
 //! ```
 //! The slow volume is paid by the operation, so a read costs it at most one, as without the tier.
@@ -14,40 +14,59 @@ use policy::cache::Slot;
 /// The size of a page, in bytes.
 pub(super) const PAGE: u64 = 4096;
 
-/// Pieces of a read, in bytes of the object.
+/// The pieces of a read.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Route {
-    pub(super) fast: Vec<(Slot, Range<u64>)>,
+    pub(super) fast: Vec<Piece>,
+    /// In bytes of the object.
     pub(super) slow: Range<u64>,
 }
 
-/// Routes a read of `range`; `slot_of` says where a page is valid.
-pub(super) fn route(range: Range<u64>, slot_of: impl Fn(u64) -> Option<Slot>) -> Route {
+/// Bytes in a row on the fast volume, of one unit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Piece {
+    /// The entry of the unit.
+    pub(super) entry: Slot,
+    /// Where the bytes are on the slab.
+    pub(super) at: u64,
+    /// In bytes of the object.
+    pub(super) bytes: Range<u64>,
+}
+
+/// Routes a read of `range`; `find` gives the entry of a page that is valid, and where the page is on the slab.
+pub(super) fn route(range: Range<u64>, find: impl Fn(u64) -> Option<(Slot, u64)>) -> Route {
     let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-    let slots: Vec<_> = pages.clone().map(&slot_of).collect();
+    let found: Vec<_> = pages.clone().map(&find).collect();
     let bytes = |page: u64| (page * PAGE).max(range.start)..((page + 1) * PAGE).min(range.end);
-    let first = slots.iter().position(Option::is_none);
-    let last = slots.iter().rposition(Option::is_none);
+    let first = found.iter().position(Option::is_none);
+    let last = found.iter().rposition(Option::is_none);
     let mut route = Route::default();
     if let (Some(first), Some(last)) = (first, last) {
         let page = |at: usize| pages.start + at as u64;
         route.slow = bytes(page(first)).start..bytes(page(last)).end;
     }
-    for (page, slot) in pages.zip(slots) {
+    for (page, found) in pages.zip(found) {
         let part = bytes(page);
         let is_slow = route.slow.start < part.end && part.start < route.slow.end;
         if part.is_empty() || is_slow {
             continue;
         }
-        let Some(slot) = slot else { continue };
+        let Some((entry, at)) = found else { continue };
+        let piece = Piece { entry, at: at + part.start % PAGE, bytes: part };
         match route.fast.last_mut() {
-            Some((same, piece)) if *same == slot && piece.end == part.start => {
-                piece.end = part.end;
-            }
-            _ => route.fast.push((slot, part)),
+            Some(last) if last.is_followed_by(&piece) => last.bytes.end = piece.bytes.end,
+            _ => route.fast.push(piece),
         }
     }
     route
+}
+
+impl Piece {
+    fn is_followed_by(&self, next: &Self) -> bool {
+        self.entry == next.entry
+            && self.bytes.end == next.bytes.start
+            && self.at + (self.bytes.end - self.bytes.start) == next.at
+    }
 }
 
 /// The range with its first and last page whole.
@@ -59,28 +78,47 @@ pub(super) const fn widened(range: &Range<u64>) -> Range<u64> {
 mod tests {
     use super::*;
 
+    /// Each letter is a unit of pages whose places are in a row; a capital one has them elsewhere.
     fn routed(range: Range<u64>, valid: &str) -> Route {
         let valid = valid.as_bytes();
         route(range, |page| match valid.get(page as usize)? {
             b'.' => None,
-            slot => Some(Slot::from(slot - b'0')),
+            unit => {
+                let away = if unit.is_ascii_uppercase() { 1 << 20 } else { 0 };
+                Some((unit.to_ascii_lowercase().into(), away + page * PAGE))
+            }
         })
+    }
+
+    fn piece(entry: char, at: u64, bytes: Range<u64>) -> Piece {
+        Piece { entry: entry.into(), at, bytes }
     }
 
     #[test]
     fn a_hit_never_goes_to_the_slow_volume() {
-        let whole = routed(0..5 * PAGE, "11122");
-        assert_eq!(whole.fast, [(1, 0..3 * PAGE), (2, 3 * PAGE..5 * PAGE)]);
+        let whole = routed(0..5 * PAGE, "aaabb");
+        let pieces = [('a', 0..3 * PAGE), ('b', 3 * PAGE..5 * PAGE)];
+        assert_eq!(whole.fast, pieces.map(|(entry, bytes)| piece(entry, bytes.start, bytes)));
         assert!(whole.slow.is_empty());
-        assert_eq!(routed(4000..4100, "11").fast, [(1, 4000..4100)]);
+        assert_eq!(routed(4000..4100, "aa").fast, [piece('a', 4000, 4000..4100)]);
+    }
+
+    #[test]
+    fn places_that_are_not_in_a_row_are_pieces_of_their_own() {
+        let found = routed(10..3 * PAGE, "aAa").fast;
+        let far = (1 << 20) + PAGE;
+        let first = piece('a', 10, 10..PAGE);
+        let last = piece('a', 2 * PAGE, 2 * PAGE..3 * PAGE);
+        assert_eq!(found, [first, piece('a', far, PAGE..2 * PAGE), last]);
     }
 
     #[test]
     fn misses_are_one_operation() {
-        let found = routed(100..7 * PAGE - 1, "11.1.22");
+        let found = routed(100..7 * PAGE - 1, "aa.a.bb");
         assert_eq!(found.slow, 2 * PAGE..5 * PAGE);
-        assert_eq!(found.fast, [(1, 100..2 * PAGE), (2, 5 * PAGE..7 * PAGE - 1)]);
+        let end = 5 * PAGE..7 * PAGE - 1;
+        assert_eq!(found.fast, [piece('a', 100, 100..2 * PAGE), piece('b', 5 * PAGE, end)]);
         assert_eq!(routed(5..9, ".").slow, 5..9);
-        assert_eq!(routed(7..7, "1"), Route { slow: 0..0, fast: vec![] });
+        assert_eq!(routed(7..7, "a"), Route { slow: 0..0, fast: vec![] });
     }
 }

@@ -1,25 +1,26 @@
-//! The slots on the fast volume: one object, whose room is taken at once.
+//! The places on the fast volume: one object, whose room is taken at once.
 
 use std::sync::Arc;
 
-use policy::cache::Slot;
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume, Zeros};
+
+use super::places::Place;
+use super::route::PAGE;
 
 /// The purpose of what the tier does for itself.
 pub(super) const OWN: Io = Io::new(Origin::Copy, Step::Data);
 
 pub(super) struct Slab {
     object: Arc<dyn Object>,
-    unit: u64,
 }
 
 impl Slab {
     /// Opens the slab, or makes a new one if there is none of this size; true if it is new.
-    pub(super) async fn open(volume: &dyn Volume, unit: u64, slots: u32) -> Result<(Self, bool)> {
-        let (name, len) = (name(), unit * u64::from(slots));
+    pub(super) async fn open(volume: &dyn Volume, places: u32) -> Result<(Self, bool)> {
+        let (name, len) = (name(), position(places));
         match volume.open(&name).await {
-            Ok(object) if object.len() == len => return Ok((Self { object, unit }, false)),
+            Ok(object) if object.len() == len => return Ok((Self { object }, false)),
             Ok(object) => {
                 drop(object);
                 volume.remove(&name).await?;
@@ -34,37 +35,32 @@ impl Slab {
             _ => {}
         }
         object.sync(OWN).await?;
-        Ok((Self { object, unit }, true))
+        Ok((Self { object }, true))
     }
 
-    /// Reads all of `into` at `within` bytes from the beginning of a slot.
-    pub(super) async fn read(
-        &self,
-        slot: Slot,
-        within: u64,
-        into: IoBufMut,
-        io: Io,
-    ) -> Result<IoBufMut> {
+    /// Reads all of `into` at a position of the slab.
+    pub(super) async fn read(&self, at: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
         let len = into.len();
-        let read = self.object.read_at(self.at(slot, within), into, io).await?;
+        let read = self.object.read_at(at, into, io).await?;
         if read.len() < len {
-            let what = format!("slot {slot}: {} of {len} bytes", read.len());
+            let what = format!("the slab of a tier at {at}: {} of {len} bytes", read.len());
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
         Ok(read)
     }
 
-    pub(super) async fn write(&self, slot: Slot, within: u64, data: IoBuf, io: Io) -> Result<()> {
-        self.object.write_at(self.at(slot, within), data, io).await
+    pub(super) async fn write(&self, at: u64, data: IoBuf, io: Io) -> Result<()> {
+        self.object.write_at(at, data, io).await
     }
 
     pub(super) async fn sync(&self) -> Result<()> {
         self.object.sync(OWN).await
     }
+}
 
-    fn at(&self, slot: Slot, within: u64) -> u64 {
-        u64::from(slot) * self.unit + within
-    }
+/// Where a place begins, in bytes.
+pub(super) fn position(place: Place) -> u64 {
+    u64::from(place) * PAGE
 }
 
 fn name() -> Name {

@@ -22,10 +22,10 @@ use volume::{
 use super::accesses::Accesses;
 use super::admit::Admit;
 use super::fast::Fast;
-use super::figures::Figures;
+use super::figures::{Figures, Room};
 use super::identity;
 use super::journal::{self, Journal, Stored};
-use super::map::{Map, Unit};
+use super::map::{Map, Size, Unit};
 use super::object::TierObject;
 use super::record::Head;
 use super::route::PAGE;
@@ -35,14 +35,21 @@ use super::slab::Slab;
 /// Promotions after which a checkpoint is due, whatever the time.
 const EDITS_MAX: u64 = 100_000;
 
+/// Units that may have pages on the fast volume at a time, for each one that fits it as a whole. So pages may be as scattered
+/// as to be a sixteenth of their units.
+const SCATTERED: u64 = 16;
+
+/// Units that may have pages on any fast volume with as many places.
+const ENTRIES_MIN: u64 = 1024;
+
 /// Time between looks at whether the filter's period has ended.
 const ADJUST_EVERY: Duration = Duration::from_secs(5);
 
 /// How a tier uses its fast volume.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of a unit: a power of two from 64 KiB to 64 MiB. 1 MiB by default. Smaller ones take more memory, larger ones
-    /// evict more at once.
+    /// Bytes of a unit: a power of two from 64 KiB to 64 MiB. 1 MiB by default. Smaller ones take more memory for the same
+    /// pages; of larger ones more is in doubt after one write, until the next checkpoint.
     pub unit: u64,
     /// Bytes of the fast volume to use.
     pub bytes: u64,
@@ -81,19 +88,22 @@ impl Options {
         }
     }
 
-    /// The units that have a place on the fast volume.
+    /// The units that fit the fast volume if all their pages are there.
     #[must_use]
-    pub fn slots(&self) -> u32 {
-        u32::try_from(self.bytes / self.unit).unwrap_or(u32::MAX - 1)
+    pub const fn units(&self) -> u64 {
+        self.bytes / self.unit
     }
 
-    const fn pages(&self) -> usize {
-        (self.unit / PAGE) as usize
+    fn size(&self) -> Size {
+        let places = u32::try_from(self.bytes / PAGE).unwrap_or(u32::MAX - 1);
+        let scattered = self.units().saturating_mul(SCATTERED).max(ENTRIES_MIN);
+        let entries = u32::try_from(scattered).unwrap_or(u32::MAX).min(places);
+        Size { places, entries, pages: (self.unit / PAGE) as u32 }
     }
 
     fn check(&self) -> Result<()> {
         let fits = self.unit.is_power_of_two() && (64 * KIB..=64 * MIB).contains(&self.unit);
-        if !fits || self.slots() < 2 {
+        if !fits || self.units() < 2 {
             let what = format!(
                 "a tier of units of {} bytes on {} bytes: a unit is a power of two from 64 KiB to 64 MiB, and there must be \
                  room for two",
@@ -166,8 +176,7 @@ impl Tier {
         identity: Option<u64>,
         options: &Options,
     ) -> Result<Option<journal::Found>> {
-        let words = options.pages().div_ceil(64);
-        let found = match journal::read(&**fast, words).await {
+        let found = match journal::read(&**fast).await {
             Ok(found) => found,
             Err(e) => {
                 tracing::warn!("a tier is opened without its fast volume: {e}");
@@ -191,12 +200,12 @@ impl Tier {
         warm: Option<Stored>,
     ) -> Result<()> {
         let (options, counters) = (&self.options, &self.shared.counters);
-        let (slab, is_new) = Slab::open(&*volume, options.unit, options.slots()).await?;
-        let mut map =
-            Map::new(options.slots(), options.pages(), options.unit as u32, options.eviction);
-        if let Some(warm) = warm.filter(|_| !is_new) {
-            self.restore(&mut map, warm).await?;
-        }
+        let (slab, is_new) = Slab::open(&*volume, options.size().places).await?;
+        let map = match warm.filter(|_| !is_new) {
+            Some(warm) => self.restored(warm).await?,
+            None => None,
+        };
+        let map = map.unwrap_or_else(|| self.empty_map());
         let journal = Journal::new(volume, head, generation, counters);
         let (map, unit) = (Mutex::new(map), options.unit);
         let (accesses, counters) = (Arc::clone(&self.shared.accesses), Arc::clone(counters));
@@ -205,10 +214,18 @@ impl Tier {
         self.shared.attach(Arc::new(fast))
     }
 
-    async fn restore(&self, map: &mut Map, stored: Stored) -> Result<()> {
-        let checkpoint = stored.checkpoint;
-        if (u64::from(checkpoint.unit), checkpoint.slots) != (self.options.unit, map.slots()) {
-            return Ok(());
+    fn empty_map(&self) -> Map {
+        Map::new(self.options.size(), self.options.eviction)
+    }
+
+    /// The map as a checkpoint has it; `None` if it is for another size or makes no sense.
+    async fn restored(&self, stored: Stored) -> Result<Option<Map>> {
+        let (checkpoint, mut map) = (stored.checkpoint, self.empty_map());
+        let fits = u64::from(checkpoint.unit) == self.options.unit
+            && checkpoint.places == map.places()
+            && checkpoint.is_sound();
+        if !fits {
+            return Ok(None);
         }
         let listed = self.shared.slow.list().await?;
         let listed: std::collections::HashSet<_> = listed.into_iter().map(|o| o.name).collect();
@@ -218,13 +235,15 @@ impl Tier {
                 continue;
             }
             let object = self.shared.tracks.lock().of(&name).number;
-            for placed in units.into_iter().filter(|placed| !doubts.contains(&placed.slot)) {
+            for placed in units.into_iter().filter(|placed| !doubts.contains(&placed.entry)) {
                 let unit = Unit { object, extent: placed.extent };
-                map.restore(unit, &placed.pages, placed.slot);
+                if !map.restore(unit, &placed) {
+                    return Ok(None);
+                }
             }
         }
         map.restored();
-        Ok(())
+        Ok(Some(map))
     }
 
     /// Takes an empty fast volume in use, in service. What an earlier one held does not count any more, and this one is
@@ -387,11 +406,8 @@ impl Tier {
     /// What was counted since the opening.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let (pages, evictions) = self.shared.fast().map_or((0, 0), |fast| {
-            let map = fast.map.lock();
-            (map.valid_pages(), map.evictions())
-        });
-        self.shared.counters.figures(pages * PAGE, evictions)
+        let room = self.shared.fast().map_or_else(Room::default, |fast| fast.map.lock().counted());
+        self.shared.counters.figures(room)
     }
 
     async fn name_lock(&self, name: &Name) -> Claim {
@@ -418,8 +434,8 @@ impl Tier {
                     changed.leave();
                     break;
                 }
-                Err(slots) => {
-                    if let Err(e) = fast.journal.doubt(&slots, &fast.map).await {
+                Err(marked) => {
+                    if let Err(e) = fast.journal.doubt(&marked, &fast.map).await {
                         self.shared.detach(&fast, &e);
                     }
                 }

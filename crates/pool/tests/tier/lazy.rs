@@ -14,7 +14,7 @@ use crate::rig::{IO, PAGE, UNIT, beside, fill, name, options, read};
 const SLOTS: u64 = 16;
 
 fn open(promotion: Promotion, options: Options, clock: &Clock) -> Tier {
-    let admit = promotion.admit(options.slots().into(), clock.now());
+    let admit = promotion.admit(options.units(), clock.now());
     let (slow, fast) = (Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")));
     block_on(Tier::open(slow, Some(fast), options, admit, clock)).unwrap()
 }
@@ -135,15 +135,17 @@ fn a_unit_that_was_evicted_lately_is_promoted_at_once() {
     block_on(async {
         let object = fill(&tier, "a", 40 * UNIT, 1).await;
         let object = &*object;
-        for unit in 0..20 {
-            for page in [3, 9] {
-                read(object, unit * UNIT + page * PAGE, PAGE).await;
+        // More than fits, in no sequence.
+        for unit in (0..20).rev() {
+            for _ in 0..2 {
+                read(object, unit * UNIT, UNIT).await;
                 tier.install_all().await;
             }
         }
         assert!(tier.figures().evictions > 0);
         // The first of all left first. Its accesses do not count any more since it had its place.
-        let back = grown(&tier, async { drop(read(object, PAGE, PAGE).await) }).await;
+        let back = grown(&tier, async { drop(read(object, 19 * UNIT + PAGE, PAGE).await) });
+        let back = back.await;
         assert_eq!(back.promotions, 1);
         let new = grown(&tier, async { drop(read(object, 30 * UNIT, PAGE).await) }).await;
         assert_eq!(new.promotions, 0);

@@ -10,3 +10,4 @@ mod losses;
 mod model;
 mod restart;
 mod rig;
+mod room;

@@ -262,10 +262,10 @@ fn tiers(page: &mut Page, tiers: &[Tier]) {
     of.counter("tier_promoted_bytes", "Bytes installed on the fast side", |t| t.promoted_bytes);
     of.counter(
         "tier_promotions_dropped",
-        "Installs given up: a write came, the queue was full, or no slot was free",
+        "Installs given up: a write came, the queue was full, or too little room was free",
         |t| t.promotions_dropped,
     );
-    of.counter("tier_evictions", "Units evicted from the fast side", |t| t.evictions);
+    of.counter("tier_evictions", "Units that left the fast side", |t| t.evictions);
     of.counter("tier_doubts", "Records that a unit is not as the checkpoint says", |t| t.doubts);
     of.counter("tier_doubt_appends", "Durable appends that carried these records", |t| t.appends);
     of.counter("tier_checkpoints", "Checkpoints of what is cached", |t| t.checkpoints);

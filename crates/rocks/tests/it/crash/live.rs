@@ -19,7 +19,7 @@ use rust_rocksdb::{
 };
 use volume::layer::crash::{Crash, Power};
 
-use super::{FLAT, JOINED, MIRRORED, Shape, patient};
+use super::{CODED, FLAT, JOINED, MIRRORED, Shape, patient};
 use crate::support::{
     names, open_families, opening, plain, pool, pool_of, rounds, try_open_families,
     try_open_families_at,
@@ -314,12 +314,20 @@ fn a_power_cut_under_load_loses_nothing_durable_of_pools_of_pools() {
     });
 }
 
+#[test]
+fn a_power_cut_under_load_and_the_loss_of_two_volumes_lose_nothing_durable_in_fragments() {
+    rounds(8, |seed| {
+        loses_nothing_durable(&CODED, 5_000_000 + seed);
+    });
+}
+
 fn loses_nothing_durable(shape: &Shape, seed: u64) {
     let (crash, history, mut random) = cut_under_load(shape, seed, 6000);
     for outcome in 0..2 {
         let survivors: Vec<_> = crash.iter().map(|v| v.survivor(random.next_u64())).collect();
         let what = format!("seed {seed}, outcome {outcome}");
-        check_survivors(&shape.survived(&survivors), &history, &history.durable(), &what);
+        let pool = shape.survived_losses(&survivors, &mut random);
+        check_survivors(&pool, &history, &history.durable(), &what);
     }
 }
 

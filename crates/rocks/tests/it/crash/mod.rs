@@ -8,6 +8,7 @@ mod steps;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use policy::placement::Code;
 use pool::spread::Spread;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -25,17 +26,38 @@ use crate::support::{
 const KEYS: u32 = 50;
 const VOLUMES: usize = 3;
 
-/// What a machine has: a number of volumes, and the pool that they make.
+/// What a machine has.
 struct Shape {
     volumes: usize,
+    /// The pool that they make.
     pool: fn(Vec<Arc<dyn Volume>>) -> volume::Result<Spread>,
+    /// How many volumes may be lost with a crash.
+    losses: usize,
+    /// The objects on volumes that a table has.
+    table_leaves: usize,
 }
 
-const FLAT: Shape = Shape { volumes: VOLUMES, pool: |volumes| pool_of(volumes, opening()) };
+const FLAT: Shape = Shape {
+    volumes: VOLUMES,
+    pool: |volumes| pool_of(volumes, opening()),
+    losses: 0,
+    table_leaves: 1,
+};
 /// Two pools, and every object is in one of them.
-const JOINED: Shape = Shape { volumes: 4, pool: |volumes| pool_of_pools(volumes, 1) };
+const JOINED: Shape =
+    Shape { volumes: 4, pool: |volumes| pool_of_pools(volumes, 1), losses: 0, table_leaves: 1 };
 /// Two pools, and every object is in both.
-const MIRRORED: Shape = Shape { volumes: 4, pool: |volumes| pool_of_pools(volumes, 2) };
+const MIRRORED: Shape = Shape { pool: |volumes| pool_of_pools(volumes, 2), ..JOINED };
+/// Tables are cut into three fragments of data and two of parity.
+const CODED: Shape = Shape {
+    volumes: 6,
+    pool: |volumes| {
+        let code = Code::new(3, 2, 4 << 10).expect("a code");
+        pool_of(volumes, opening().code(code).allow_away())
+    },
+    losses: 2,
+    table_leaves: 5,
+};
 
 impl Shape {
     /// Its volumes on one power supply.
@@ -46,6 +68,15 @@ impl Shape {
     /// The pool of what a crash left.
     fn survived(&self, survivors: &[Mem]) -> Spread {
         (self.pool)(plain(survivors)).expect("the volumes are a pool or blank")
+    }
+
+    /// The pool of what is left if as many volumes as may be are lost with the crash.
+    fn survived_losses(&self, survivors: &[Mem], random: &mut Xoshiro256PlusPlus) -> Spread {
+        let mut left = survivors.to_vec();
+        for _ in 0..self.losses {
+            left.swap_remove(random.next_u64() as usize % left.len());
+        }
+        self.survived(&left)
     }
 }
 
