@@ -133,6 +133,7 @@ fn run(seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut known = [None, None];
     let mut tag = 0;
+    let mut is_made = false;
     let mut volumes: Vec<(u16, Mem)> = numbered(&mems(6));
     for life in 0..5 {
         let power = Power::new();
@@ -151,6 +152,7 @@ fn run(seed: u64) {
                     return;
                 }
             };
+            is_made = true;
             for step in 0..100 {
                 let context = format!("{context}, step {step}");
                 let done = grow(&mut random, &mut known, &mut tag, &logged, &context).await;
@@ -163,7 +165,9 @@ fn run(seed: u64) {
         power.cut();
         volumes = crash.iter().map(|(n, v)| (*n, v.survivor(random.next_u64()))).collect();
         let mut here = volumes.clone();
-        for _ in 0..random.random_range(0..=2) {
+        // Until it is made whole, a pool is made by all its volumes.
+        let lost = if is_made { random.random_range(0..=2) } else { 0 };
+        for _ in 0..lost {
             here.remove(random.random_range(0..here.len()));
         }
         block_on(async {
