@@ -193,6 +193,31 @@ fn a_read_after_a_write_does_not_share_one_from_before_it() {
     });
 }
 
+/// It zeroes what a write adds to the object before its turn.
+#[test]
+fn a_zero_behind_the_end_of_an_object_takes_turns_with_a_write_that_extends_it() {
+    let (clock, plan) = (Clock::simulated(), FaultPlan::new(1));
+    let mem = Mem::new("slow");
+    let slow = Arc::new(Fault::new(mem.clone(), "slow", &plan, &clock));
+    let (fast, admit) = (Arc::new(Mem::new("fast")), Box::new(pool::tier::Always));
+    let opened = Tier::open(slow, Some(fast), options(8), admit, &clock);
+    clock.run(async {
+        let tier = opened.await.unwrap();
+        let object = fill(&tier, "a", UNIT, 1).await;
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(10))).on(Op::Zero));
+        let zero = object.zero(0, 2 * UNIT, volume::Zeros::Free, IO);
+        let extend = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            object.write_at(UNIT, IoBuf::from(&[9; PAGE as usize][..]), IO).await.unwrap();
+            read(&*object, UNIT, PAGE).await;
+            tier.install_all().await;
+        };
+        join(zero, extend).await.0.unwrap();
+        let truth = mem.open(&name("a")).await.unwrap();
+        assert_eq!(read(&*object, UNIT, PAGE).await, read(&*truth, UNIT, PAGE).await);
+    });
+}
+
 /// A checksum in the bytes refuses what the fast volume gives.
 #[test]
 fn refused_bytes_are_read_again_from_the_slow_volume() {
