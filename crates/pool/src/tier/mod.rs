@@ -10,7 +10,7 @@
 //! older bytes than the slow one. `docs/adr/0037-cache-tier.md` has the rules.
 //!
 //! A unit is a range of an object, 1 MiB by default, of which any pages may be on the fast volume. [`Admit`] says which units
-//! are worth room, by default after several reads ([`Lazy`]); `policy::cache` says which lose it: the pages of a unit that
+//! are worth room, by default those read again ([`Lazy`]); `policy::cache` says which lose it: the pages of a unit that
 //! were not read lately, or all.
 
 mod accesses;
@@ -18,6 +18,7 @@ mod admit;
 mod bits;
 mod fast;
 mod figures;
+mod fills;
 mod identity;
 mod journal;
 mod lazy;
@@ -25,6 +26,7 @@ mod map;
 mod object;
 mod places;
 mod promotion;
+mod reads;
 mod record;
 mod route;
 mod rule;

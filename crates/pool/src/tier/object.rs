@@ -11,6 +11,7 @@ use volume::{
 
 use super::accesses::counts;
 use super::fast::{Changed, Fast, Fill, Reading, Source, units};
+use super::reads::Joined;
 use super::route::{self, Piece};
 use super::shared::{Install, Shared};
 use super::track::{Changing, Ended, Track};
@@ -69,7 +70,7 @@ impl TierObject {
         self.shared.counters.missed_bytes.add(missed);
         self.shared.counters.hit_bytes.add(len as u64 - missed);
         if reading.route.fast.is_empty() && reading.fills.is_empty() {
-            return self.slow.read_at(offset, into, io).await;
+            return self.missed(&range, into, io).await;
         }
         match self.read_both(&fast, reading, &range, into, io).await? {
             Ok(read) => Ok(read),
@@ -104,7 +105,7 @@ impl TierObject {
             if into.is_empty() {
                 return Ok(into);
             }
-            self.slow.read_at(wanted.start, into, io).await
+            self.missed(&wanted, into, io).await
         };
         let (hits, missed) = join(try_join_all(pieces), missed).await;
         drop(pins);
@@ -132,6 +133,30 @@ impl TierObject {
         Ok(Ok(into))
     }
 
+    /// Reads a range from the slow volume, or has the bytes of another user's read that is under way.
+    async fn missed(&self, range: &Range<u64>, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        if !counts(io) {
+            return self.slow.read_at(range.start, into, io).await;
+        }
+        let joined = self.track.reads.join(range, &self.track.changes, self.shared.unit);
+        let leader = match joined {
+            Joined::Leads(leader) => Some(leader),
+            Joined::Alone => None,
+            Joined::Follows(follower) => {
+                if let Some(bytes) = follower.bytes(range).await {
+                    into.copy_from_slice(&bytes);
+                    return Ok(into);
+                }
+                None
+            }
+        };
+        let read = self.slow.read_at(range.start, into, io).await?;
+        if let Some(leader) = leader {
+            leader.end(&read);
+        }
+        Ok(read)
+    }
+
     /// Queues fills with the bytes that were read at `offset`.
     fn install(&self, fills: Vec<Fill>, offset: u64, bytes: &[u8], is_end: bool) {
         for fill in fills {
@@ -153,7 +178,8 @@ impl TierObject {
     /// the next sync; `counts` says that the filter hears of a write.
     async fn begin(&self, range: Range<u64>, marked: Range<u64>, counts: bool) -> Result<Change> {
         let claimed = route::widened(&range);
-        let claim = self.track.changes.claim(claimed).await;
+        let claim = self.track.changes.claim(claimed.clone()).await;
+        self.track.reads.forget(&claimed);
         let marks = self.track.change(units(&marked, self.shared.unit));
         loop {
             let Some(fast) = self.shared.fast_for_change().await? else {
@@ -271,7 +297,8 @@ impl Object for TierObject {
 
     fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
-            let range = extent::within(offset, len, self.slow.len());
+            // Up to where it is long once the change begins: a write may make it longer meanwhile.
+            let range = offset..offset.saturating_add(len);
             let zeroed = self.slow.zero(offset, len, room, io);
             if range.is_empty() {
                 return zeroed.await;
@@ -310,7 +337,7 @@ impl Object for TierObject {
     /// The alignment may choose other bytes than those that were read.
     fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
-            let range = extent::within(offset, len, self.slow.len());
+            let range = offset..offset.saturating_add(len);
             let aligned = self.slow.align(offset, len, io);
             if range.is_empty() {
                 return aligned.await;

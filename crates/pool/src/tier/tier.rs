@@ -94,10 +94,20 @@ impl Options {
         self.bytes / self.unit
     }
 
-    fn size(&self) -> Size {
-        let places = u32::try_from(self.bytes / PAGE).unwrap_or(u32::MAX - 1);
+    /// The units that may have pages on the fast volume at a time: 16 for each one that fits it as a whole, at least 1024 and
+    /// at most one for each page.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
         let scattered = self.units().saturating_mul(SCATTERED).max(ENTRIES_MIN);
-        let entries = u32::try_from(scattered).unwrap_or(u32::MAX).min(places);
+        u32::try_from(scattered).unwrap_or(u32::MAX).min(self.places())
+    }
+
+    fn places(&self) -> u32 {
+        u32::try_from(self.bytes / PAGE).unwrap_or(u32::MAX - 1)
+    }
+
+    fn size(&self) -> Size {
+        let (places, entries) = (self.places(), self.entries());
         Size { places, entries, pages: (self.unit / PAGE) as u32 }
     }
 
@@ -427,6 +437,7 @@ impl Tier {
         let Some(track) = track else { return self.shared.slow.remove(name).await };
         let all = 0..u64::MAX;
         let _changes = track.changes.claim(all.clone()).await;
+        track.reads.forget(&all);
         loop {
             let Some(fast) = self.shared.fast_for_change().await? else { break };
             match fast.begin_change(track.number, &all, false) {

@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use volume::Name;
 use volume::ranges::Ranges;
 
+use super::reads::Reads;
+
 /// A change of more units than this is remembered as one of everything from its beginning on.
 const UNITS_MAX: u32 = 64;
 
@@ -25,6 +27,7 @@ pub(super) struct Track {
     pub(super) number: u32,
     /// Changes of bytes, in whole pages.
     pub(super) changes: Ranges,
+    pub(super) reads: Reads,
     /// The object is not cached any more: it was removed, or perhaps was.
     bypass: AtomicBool,
     unsynced: Mutex<Unsynced>,
@@ -73,8 +76,9 @@ pub(super) struct Changing {
 
 impl Track {
     pub(super) fn new(name: Name, number: u32) -> Self {
+        let (changes, reads) = Default::default();
         let bypass = AtomicBool::new(false);
-        Self { name, number, changes: Ranges::default(), bypass, unsynced: Mutex::default() }
+        Self { name, number, changes, reads, bypass, unsynced: Mutex::default() }
     }
 
     pub(super) fn is_bypassed(&self) -> bool {
