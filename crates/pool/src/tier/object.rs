@@ -1,9 +1,11 @@
 //! An object of a tier: reads from either volume, changes on the slow one first of all.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{Either, join, select, try_join_all};
 use volume::ranges::Claim;
 use volume::{
     Check, Error, Extent, Io, IoBuf, IoBufMut, Object, Pending, Result, Zeros, blocking, extent,
@@ -15,6 +17,9 @@ use super::reads::Joined;
 use super::route::{self, Piece};
 use super::shared::{Install, Shared};
 use super::track::{Changing, Ended, Track};
+
+/// How long a reader waits for another one's bytes before it reads itself: the other may be a future that nobody polls.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct TierObject {
     pub(super) shared: Arc<Shared>,
@@ -143,7 +148,9 @@ impl TierObject {
             Joined::Leads(leader) => Some(leader),
             Joined::Alone => None,
             Joined::Follows(follower) => {
-                if let Some(bytes) = follower.bytes(range).await {
+                let patience = self.shared.accesses.sleep(PATIENCE);
+                let followed = pin!(follower.bytes(range));
+                if let Either::Left((Some(bytes), _)) = select(followed, patience).await {
                     into.copy_from_slice(&bytes);
                     return Ok(into);
                 }

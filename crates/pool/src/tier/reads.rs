@@ -6,7 +6,8 @@
 //! ```
 //! Where many clients miss the same range, the slow volume is asked once. A follower begins after its leader, so it may get
 //! only bytes that no change has touched since the leader began: a change forgets the reads under way in its range once it has
-//! claimed it, and no read leads where a change is claimed.
+//! claimed it, and no read leads where a change is claimed. A follower that has waited too long reads itself, since the leader ends only while
+//! its caller polls it.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
