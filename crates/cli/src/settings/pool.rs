@@ -33,6 +33,7 @@ pub(super) const KEYS: &[&str] = &[
     tier::KEYS[1],
     tier::KEYS[2],
     tier::KEYS[3],
+    tier::KEYS[4],
 ];
 
 /// Bytes of the log of objects in place, unless the settings say otherwise, and those they may say.
