@@ -5,8 +5,9 @@
 //! header: a process that sees only old headers opens the old home, one that sees a new header the new
 //! one. So a journal moves only to a home that *meets* the old one: every majority of the one shares a
 //! volume with every majority of the other, and that volume shows the later process what the earlier
-//! one did. Three volumes meet any two of themselves, and two volumes any three that include them;
-//! longer ways take several moves. If two of five volumes fail at the same moment, no majority of the other three meets
+//! one did. Three volumes meet any two of themselves, and any four that include them; longer ways take several moves. A
+//! move may end between them, and volumes be lost after that. So a way over homes that survive as many losses as the
+//! usual ones goes first: from three volumes to three others over four, of which three open it, not over two. If two of five volumes fail at the same moment, no majority of the other three meets
 //! the five; but all three together do. So a home between may need all of its volumes. If half of the volumes or more
 //! fail at the same moment there is no way: the journal takes no more edits until one of them is back.
 
@@ -45,6 +46,11 @@ impl Quorum {
         Self { volumes, needs }
     }
 
+    /// How many of its volumes may be lost.
+    const fn losses(&self) -> usize {
+        self.volumes.len() - self.needs
+    }
+
     /// Whether all volumes that open this home share one with all that open the other.
     fn meets(&self, other: &Self) -> bool {
         let shared = self.volumes.iter().filter(|volume| other.volumes.contains(volume)).count();
@@ -54,8 +60,9 @@ impl Quorum {
     }
 }
 
-/// The first step on the shortest way from the homes that may be current to one of the volumes `wanted`, over volumes that
-/// are `well`, with at most `copies` volumes in a home; `None` if there is no way.
+/// The first step on the way from the homes that may be current to one of the volumes `wanted`, over volumes that are
+/// `well`; `None` if there is no way. Homes have `copies` volumes at most, and one more on the way. Of all ways it is a
+/// shortest one of those whose homes survive the most losses, at most as many as a home of `copies` volumes.
 pub(crate) fn step(
     may_count: &[Quorum],
     wanted: &[VolumeId],
@@ -63,19 +70,28 @@ pub(crate) fn step(
     copies: usize,
 ) -> Option<Quorum> {
     let wanted = Quorum::majority(wanted.to_vec());
-    let fits = |next: &Quorum| may_count.iter().all(|home| home.meets(next));
-    if fits(&wanted) {
+    if may_count.iter().all(|home| home.meets(&wanted)) {
         return Some(wanted);
     }
     let around = may_count.iter().flat_map(|home| &home.volumes).chain(&wanted.volumes);
     let around: BTreeSet<_> = around.copied().collect();
     let around: Vec<_> = around.into_iter().filter(|volume| well.contains(volume)).collect();
-    let homes = homes(&around, copies);
+    let homes = homes(&around, copies + 1);
+    let mut losses = (0..=copies.saturating_sub(1) / 2).rev();
+    losses.find_map(|losses| {
+        let homes: Vec<_> = homes.iter().filter(|home| home.losses() >= losses).collect();
+        first_step(may_count, &wanted, &homes)
+    })
+}
+
+/// The first step on the shortest way to `wanted` over `homes`.
+fn first_step(may_count: &[Quorum], wanted: &Quorum, homes: &[&Quorum]) -> Option<Quorum> {
+    let fits = |next: &&Quorum| may_count.iter().all(|home| home.meets(next));
     let mut seen: Vec<bool> = homes.iter().map(fits).collect();
     let first = (0..homes.len()).filter(|&at| seen[at]).map(|at| (at, at));
     let mut reached: VecDeque<_> = first.collect();
     while let Some((first, at)) = reached.pop_front() {
-        if homes[at].meets(&wanted) {
+        if homes[at].meets(wanted) {
             return Some(homes[first].clone());
         }
         for (next, home) in homes.iter().enumerate() {
@@ -168,6 +184,23 @@ mod tests {
             );
         }
         assert_eq!(step(&home, &[3, 4, 5], &[3, 4, 5, 6]), None);
+    }
+
+    /// A crash between two moves, and the loss of one volume, left one of two.
+    #[test]
+    fn every_home_on_the_way_survives_as_many_losses_as_its_ends() {
+        for (copies, count) in [(3, 6), (5, 7)] {
+            let well: Vec<_> = (0..count).map(VolumeId).collect();
+            let full = |home: &Quorum| home.volumes.len() == copies && home.needs < copies;
+            let from = majority(&(0..copies as u16).collect::<Vec<_>>());
+            for to in all(count, copies).into_iter().filter(full) {
+                let mut home = from.clone();
+                while home != to {
+                    home = step(&[home.clone()], &to.volumes, &well, copies).expect("a way");
+                    assert!(home.losses() >= from.losses(), "{home:?} on the way to {to:?}");
+                }
+            }
+        }
     }
 
     #[test]

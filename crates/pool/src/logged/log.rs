@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
@@ -61,8 +61,10 @@ pub(super) struct Log {
     syncs: AtomicU64,
     /// The bytes of all files.
     bytes: AtomicU64,
-    /// A caller gave up while its record was waiting.
-    abandoned: AtomicBool,
+    /// The number of callers that gave up while their records were waiting.
+    abandoned: AtomicU64,
+    /// The number of those whose records were written since, or failed.
+    finished: AtomicU64,
     kept: Kept,
 }
 
@@ -108,21 +110,7 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.outcome.0.get().is_none() {
-            self.log.abandoned.store(true, Ordering::Release);
-        }
-    }
-}
-
-/// A caller that writes records of others, who gave up.
-struct Unfinished<'a> {
-    log: &'a Log,
-    ended: bool,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.log.abandoned.store(true, Ordering::Release);
+            self.log.abandoned.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
@@ -151,7 +139,8 @@ impl Log {
             appended: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            abandoned: AtomicBool::new(false),
+            abandoned: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
             kept: Kept::new(memory),
         }
     }
@@ -275,20 +264,26 @@ impl Log {
         }
     }
 
-    /// Writes records whose callers gave up, so that what they change has changed before the next call begins.
+    /// Writes records whose callers gave up, so that what they change has changed before the next call begins. If another
+    /// call does that already, waits for it: a reader that did not would get older bytes than the next one.
     pub(super) async fn write_abandoned(&self) {
-        if !self.abandoned.load(Ordering::Acquire) {
+        if !self.has_abandoned() {
             return;
         }
         let mut appending = self.appending.lock().await;
-        if self.abandoned.swap(false, Ordering::AcqRel) {
-            // This caller may give up, too.
-            let mut unfinished = Unfinished { log: self, ended: false };
-            while appending.unwritten.is_some() || !self.pending.lock().is_empty() {
-                self.write_next(&mut appending).await;
-            }
-            unfinished.ended = true;
+        if !self.has_abandoned() {
+            return;
         }
+        let abandoned = self.abandoned.load(Ordering::Acquire);
+        while appending.unwritten.is_some() || !self.pending.lock().is_empty() {
+            self.write_next(&mut appending).await;
+        }
+        // Only now: this caller may give up, too.
+        self.finished.store(abandoned, Ordering::Release);
+    }
+
+    fn has_abandoned(&self) -> bool {
+        self.finished.load(Ordering::Acquire) != self.abandoned.load(Ordering::Acquire)
     }
 
     /// Writes the next batch, if there is one.

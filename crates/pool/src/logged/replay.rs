@@ -16,7 +16,7 @@ use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
 
 use super::Shared;
 use super::log::{File, Log, PREFIX, are, note};
-use super::record::{Head, PROBE, Parity, Record, Value, head_len, is_later};
+use super::record::{Head, Order, PROBE, Parity, Record, Value, head_len, is_later};
 use crate::leaf::ObjectId;
 use crate::spread::{Patch, Spread};
 
@@ -95,7 +95,7 @@ impl Shared {
         let seen = found.iter().map(|found| found.head.order.sequence).max().unwrap_or(0);
         let durable = found.iter().map(|found| found.head.order.durable).max().unwrap_or(0);
         let mut changes = Changes::default();
-        let mut last = found.first().map_or(0, |first| first.head.order.previous);
+        let mut last = begin(found.iter().map(|found| found.head.order));
         while let Some(next) = next(&mut found, last, durable).await? {
             last = next.head.order.sequence;
             self.take_note(log, next, &mut changes);
@@ -307,6 +307,27 @@ fn note_behind(record: &Record, lens: &HashMap<ObjectId, u64>, behind: &mut Behi
     }
 }
 
+/// The last batch that went with a file, or zero: the others that count come after it. Files go in their order, so no
+/// batch before it is left. A batch that was left out by an earlier opening may be, and name one that never counted; but
+/// those that count and came later have higher numbers.
+fn begin(orders: impl Iterator<Item = Order>) -> u64 {
+    let (mut lowest, mut follow) = (u64::MAX, BTreeMap::<u64, u64>::new());
+    for Order { sequence, previous, .. } in orders {
+        lowest = lowest.min(sequence);
+        let newest = follow.entry(previous).or_default();
+        *newest = sequence.max(*newest);
+    }
+    let end = |begin: u64| {
+        let mut last = begin;
+        while let Some(&next) = follow.get(&last).filter(|&&next| next > last) {
+            last = next;
+        }
+        last
+    };
+    let begins = follow.range(..lowest).map(|(&begin, _)| begin);
+    begins.max_by_key(|&begin| end(begin)).unwrap_or(0)
+}
+
 /// Takes the batch that comes after `last` out of those that were found: of several attempts, the last that is whole.
 async fn next(found: &mut Vec<Found>, last: u64, durable: u64) -> Result<Option<Found>> {
     let follows =
@@ -363,5 +384,37 @@ async fn read_if(
         Ok(read) => Ok(Some(read)),
         Err(e) if e.kind() == ErrorKind::Corrupt => Ok(None),
         Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin_of(orders: &[[u64; 3]]) -> u64 {
+        let order =
+            |&[sequence, previous, durable]: &[u64; 3]| Order { sequence, previous, durable };
+        begin(orders.iter().map(order))
+    }
+
+    /// Batches 3 to 5 were lost in a crash, so 6 does not count. Then the file with 1 and 2 went, and 6 was the first one.
+    #[test]
+    fn a_batch_that_never_counted_is_not_taken_for_the_first_when_older_files_went() {
+        let left = [[6, 5, 0], [7, 2, 2], [8, 7, 7], [9, 8, 8]];
+        assert_eq!(begin_of(&left), 2);
+        assert_eq!(begin_of(&left[..2]), 2, "also before a later one says what is durable");
+        assert_eq!(begin_of(&[[1, 0, 0], [2, 1, 0], [6, 5, 0], [7, 2, 2]]), 0);
+    }
+
+    #[test]
+    fn a_batch_that_is_missing_between_others_is_not_passed_over() {
+        assert_eq!(begin_of(&[]), 0);
+        assert_eq!(begin_of(&[[4, 3, 0], [5, 4, 4]]), 3, "its file went");
+        assert_eq!(begin_of(&[[1, 0, 0], [2, 1, 1], [4, 3, 3], [5, 4, 4]]), 0);
+    }
+
+    #[test]
+    fn of_several_attempts_any_may_come_first() {
+        assert_eq!(begin_of(&[[3, 2, 2], [4, 2, 2], [5, 4, 2]]), 2);
     }
 }

@@ -13,6 +13,7 @@ mod faults;
 mod formats;
 mod full;
 mod full_rows;
+mod giving_up;
 mod growing;
 mod hanging;
 mod in_place;

@@ -179,7 +179,8 @@ impl Marks {
         let State { durable, wanted, cleared, stale } = &mut *state;
         for (at, &written) in bits.iter().enumerate() {
             durable[at] = written & !cleared[at];
-            wanted[at] &= !written;
+            // Those that were cleared meanwhile, and are wanted again, were written before that.
+            wanted[at] &= !durable[at];
         }
         *stale = cleared.iter().any(|&word| word != 0);
         Ok(())
@@ -238,10 +239,13 @@ fn decode(page: &[u8], device: u32, number: u64) -> Option<Box<Bits>> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::join_all;
+    use std::time::Duration;
+
+    use futures_util::future::{join, join_all};
+    use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
     use volume::mem::Mem;
     use volume::task::block_on;
-    use volume::{Intent, Name, Volume};
+    use volume::{Clock, Intent, Name, Volume};
 
     use super::*;
 
@@ -278,6 +282,30 @@ mod tests {
         assert_eq!(open(&object).1, [0, 5, 63, BITS - 1, REGIONS - 1]);
         block_on(marks.mark(64, &counts)).unwrap();
         assert_eq!(open(&object).1, [0, 5, 63, 64, BITS - 1, REGIONS - 1]);
+    }
+
+    /// The page was being written with the old mark: the new one was taken for written, and was in no later page.
+    #[test]
+    fn a_mark_that_is_cleared_and_set_while_its_page_is_written_is_durable() {
+        let (clock, plan, counts) = (Clock::simulated(), FaultPlan::new(0), Counts::default());
+        let slow = Fault::new(Mem::new("a"), "a", &plan, &clock);
+        clock.run(async {
+            let name = Name::new("marks").unwrap();
+            let object = slow.create(&name, &Intent::DATA).await.unwrap();
+            Marks::grow(&*object, 7, REGIONS).await.unwrap();
+            let (marks, _) = Marks::open(Arc::clone(&object), 7).await.unwrap();
+            marks.mark(9, &counts).await.unwrap();
+            plan.inject(Rule::new(Effect::Slow(Duration::from_secs(1))));
+            let again = async {
+                clock.sleep(Duration::from_millis(1)).await;
+                marks.clear(9);
+                marks.mark(9, &counts).await
+            };
+            let (other, again) = join(marks.mark(10, &counts), again).await;
+            other.and(again).unwrap();
+            let (_, found) = Marks::open(object, 7).await.unwrap();
+            assert_eq!(found, [9, 10]);
+        });
     }
 
     #[test]
