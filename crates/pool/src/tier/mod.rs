@@ -15,9 +15,12 @@
 
 mod accesses;
 mod admit;
+mod back;
 mod bits;
+mod dirty;
 mod fast;
 mod figures;
+mod flush;
 mod identity;
 mod journal;
 mod lazy;
@@ -30,6 +33,7 @@ mod route;
 mod rule;
 mod shared;
 mod slab;
+mod stale;
 mod table;
 #[expect(clippy::module_inception, reason = "the door of the module has its name")]
 mod tier;
@@ -39,4 +43,4 @@ pub use admit::{Admission, Admit, Always};
 pub use figures::Figures;
 pub use lazy::Lazy;
 pub use rule::Promotion;
-pub use tier::{Options, Tier};
+pub use tier::{Options, Tier, Writes};

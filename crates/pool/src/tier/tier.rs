@@ -1,18 +1,20 @@
 //! The door: opening, closing, and the tier as a volume.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use policy::cache::Kind;
 use policy::promote::{self, Budget};
 use policy::time::Instant;
 use policy::units::{BytesPerSec, KIB, MIB};
+use policy::valve::{self, Plan, Thresholds, Valve};
 use volume::ranges::{Claim, Ranges};
 use volume::{
     Clock, Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result,
@@ -21,13 +23,16 @@ use volume::{
 
 use super::accesses::Accesses;
 use super::admit::Admit;
+use super::back;
+use super::dirty::{self, DirtyLog};
 use super::fast::Fast;
 use super::figures::{Figures, Room};
+use super::flush;
 use super::identity;
 use super::journal::{self, Journal, Stored};
 use super::map::{Map, Size, Unit};
 use super::object::TierObject;
-use super::record::Head;
+use super::record::{Checkpoint, Head};
 use super::route::PAGE;
 use super::shared::{Install, Shared};
 use super::slab::Slab;
@@ -41,6 +46,9 @@ const SCATTERED: u64 = 16;
 
 /// Units that may have pages on any fast volume with as many places.
 const ENTRIES_MIN: u64 = 1024;
+
+/// A wait for the slow volume, in seconds, that says that it is fully loaded.
+const FULL_WAIT: f64 = 0.004;
 
 /// Time between looks at whether the filter's period has ended.
 const ADJUST_EVERY: Duration = Duration::from_secs(5);
@@ -69,6 +77,22 @@ pub struct Options {
     pub identity: u64,
     /// Takes a fast volume that belongs to another slow one, and empties it.
     pub take_foreign: bool,
+    /// Where writes to objects in place go. To both volumes by default.
+    pub writes: Writes,
+    /// When dirty units are written back, and when no more pages become dirty.
+    pub thresholds: Thresholds,
+    /// Time between looks at the load of the slow volume, and at what is dirty. 1 s by default.
+    pub valve_every: Duration,
+}
+
+/// Where a write goes first.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Writes {
+    /// To the slow volume. What was kept back before is written back.
+    #[default]
+    Through,
+    /// A write to an object in place stays on the fast volume, which must not be lost: until a flush it has the only copy.
+    Back,
 }
 
 impl Options {
@@ -85,6 +109,9 @@ impl Options {
             checkpoint_every: Duration::from_secs(30),
             identity,
             take_foreign: false,
+            writes: Writes::Through,
+            thresholds: Thresholds::DEFAULT,
+            valve_every: Duration::from_secs(1),
         }
     }
 
@@ -141,16 +168,35 @@ impl Tier {
         clock: &Clock,
     ) -> Result<Self> {
         options.check()?;
-        let last = identity::read(&*slow).await?;
+        let mut last = identity::read(&*slow).await?;
         let identity = last.map_or(options.identity, |head| head.identity);
+        let noted = dirty::read(&*slow, identity).await?;
         let found = match &fast {
             None => None,
             Some(fast) => Self::look(fast, last.map(|head| head.identity), &options).await?,
         };
-        let head = Head { identity, epoch: last.map_or(0, |head| head.epoch) + 1 };
-        identity::write(&*slow, head).await?;
+        let (generation, stored) = match found {
+            Some(found) => (Some(found.generation), found.last),
+            None => (None, None),
+        };
+        // An opening writes its epoch to the fast volume first: a crash may have come before the slow one had it.
+        let of = |last: Head, raised| Head { epoch: last.epoch + raised, ..last };
+        let warm = stored.filter(|stored| {
+            let head = stored.checkpoint.head;
+            last.is_some_and(|last| head == last || head == of(last, 1))
+        });
+        if let (Some(warm), Some(before)) = (&warm, last)
+            && warm.checkpoint.head != before
+        {
+            identity::write(&*slow, warm.checkpoint.head).await?;
+            last = Some(warm.checkpoint.head);
+        }
+        let last = last.unwrap_or(Head { identity, epoch: 0 });
         let accesses = Arc::new(Accesses::new(admit, clock.clone()));
-        let shared = Shared::new(slow, options.unit, options.queue_bytes, accesses, head);
+        let dirty = DirtyLog::new(Arc::clone(&slow), options.unit, identity, &noted);
+        let keeps = options.writes == Writes::Back;
+        let (unit, queue) = (options.unit, options.queue_bytes);
+        let shared = Shared::new(slow, unit, queue, accesses, last, dirty, keeps);
         let tier = Self {
             shared: Arc::new(shared),
             clock: clock.clone(),
@@ -158,16 +204,56 @@ impl Tier {
             promotions: AtomicU64::new(0),
             options,
         };
-        if let (Some(fast), Some(found)) = (fast, found) {
-            let is_last = |stored: &Stored| Some(stored.checkpoint.head) == last;
-            let warm = found.last.filter(is_last);
-            if let Err(e) = tier.take(fast, head, found.generation, warm).await {
-                tracing::warn!("a tier is opened without its fast volume: {e}");
-                // It may have a checkpoint of this epoch.
-                tier.shared.must_raise();
+        let mut head = of(last, identity::AWAY);
+        let mut is_warm = false;
+        if let (Some(warm), Some(fast), Some(generation)) = (warm, &fast, generation) {
+            let next = of(last, 1);
+            match tier.take(Arc::clone(fast), next, generation, Some(warm)).await {
+                Ok(warm) => (head, is_warm) = (next, warm),
+                Err(e) if e.kind() == ErrorKind::Invalid => return Err(e),
+                Err(e) => tracing::warn!("a tier is opened without its fast volume: {e}"),
             }
         }
+        identity::write(&*tier.shared.slow, head).await?;
+        tier.shared.set_head(head).await;
+        if let (Some(fast), Some(generation), false) = (fast, generation, tier.is_attached())
+            && let Err(e) = tier.take(fast, head, generation, None).await
+        {
+            tracing::warn!("a tier is opened without its fast volume: {e}");
+            // It may have a checkpoint of this epoch.
+            tier.shared.must_raise();
+        }
+        tier.take_notes(noted, is_warm).await?;
         Ok(tier)
+    }
+
+    /// Follows what the slow volume says of newer bytes. `is_warm` says that the fast volume has what it was marked for.
+    async fn take_notes(&self, noted: dirty::Found, is_warm: bool) -> Result<()> {
+        let shared = &self.shared;
+        let mut stale = noted.stale;
+        if !is_warm {
+            stale.extend(noted.marked);
+        }
+        if !stale.is_empty() {
+            let listed = shared.slow.list().await?;
+            let listed: HashSet<_> = listed.into_iter().map(|o| o.name).collect();
+            for (name, ranges) in stale {
+                if listed.contains(&name) {
+                    let track = shared.tracks.lock().of(&name);
+                    track.with_stale(|stale| ranges.into_iter().for_each(|r| stale.add(r)));
+                }
+            }
+        }
+        if let Some(fast) = shared.fast() {
+            let dirty: Vec<_> = fast.map.lock().dirty_units().collect();
+            let tracks = shared.tracks.lock();
+            for unit in dirty {
+                if let Some(track) = tracks.numbered(unit.object) {
+                    shared.dirty.restore(&track.name, std::iter::once(unit.extent));
+                }
+            }
+        }
+        shared.dirty.set_stale(false, || shared.stale(), || {}).await
     }
 
     /// What is on a fast volume; `None` if it does not answer.
@@ -191,27 +277,51 @@ impl Tier {
         Ok(Some(found))
     }
 
-    /// Takes a fast volume in use: with the units of `warm`, or empty.
+    /// Takes a fast volume in use: with the units of `warm`, or empty. True if it has these units.
+    ///
+    /// # Errors
+    /// `Invalid`: it has dirty pages, and another size. Else those of the volumes.
     async fn take(
         &self,
         volume: Arc<dyn Volume>,
         head: Head,
         generation: u64,
         warm: Option<Stored>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (options, counters) = (&self.options, &self.shared.counters);
+        if let Some(warm) = &warm {
+            self.check_size(&warm.checkpoint)?;
+        }
         let (slab, is_new) = Slab::open(&*volume, options.size().places).await?;
         let map = match warm.filter(|_| !is_new) {
             Some(warm) => self.restored(warm).await?,
             None => None,
         };
+        let is_warm = map.is_some();
         let map = map.unwrap_or_else(|| self.empty_map());
         let journal = Journal::new(volume, head, generation, counters);
         let (map, unit) = (Mutex::new(map), options.unit);
         let (accesses, counters) = (Arc::clone(&self.shared.accesses), Arc::clone(counters));
         let fast = Fast { map, slab, journal, unit, accesses, counters };
         self.checkpoint(&fast).await?;
-        self.shared.attach(Arc::new(fast))
+        self.shared.attach(Arc::new(fast))?;
+        Ok(is_warm)
+    }
+
+    /// A cache of another size is emptied; the only copy of something is not.
+    fn check_size(&self, stored: &Checkpoint) -> Result<()> {
+        let is_same = u64::from(stored.unit) == self.options.unit
+            && stored.places == self.options.size().places;
+        let mut units = stored.objects.iter().flat_map(|(_, units)| units);
+        if is_same || units.all(|placed| placed.dirty.is_empty()) {
+            return Ok(());
+        }
+        let what = format!(
+            "the fast volume has writes that the slow one lacks, in {} places and units of {} bytes: open the tier with these, \
+             and flush it",
+            stored.places, stored.unit
+        );
+        Err(Error::new(ErrorKind::Invalid, what))
     }
 
     fn empty_map(&self) -> Map {
@@ -228,14 +338,13 @@ impl Tier {
             return Ok(None);
         }
         let listed = self.shared.slow.list().await?;
-        let listed: std::collections::HashSet<_> = listed.into_iter().map(|o| o.name).collect();
-        let doubts: std::collections::HashSet<_> = stored.doubts.into_iter().collect();
+        let listed: HashSet<_> = listed.into_iter().map(|o| o.name).collect();
         for (name, units) in checkpoint.objects {
             if !listed.contains(&name) {
                 continue;
             }
             let object = self.shared.tracks.lock().of(&name).number;
-            for placed in units.into_iter().filter(|placed| !doubts.contains(&placed.entry)) {
+            for placed in units {
                 let unit = Unit { object, extent: placed.extent };
                 if !map.restore(unit, &placed) {
                     return Ok(None);
@@ -264,14 +373,16 @@ impl Tier {
         if taken.is_err() {
             self.shared.must_raise();
         }
-        taken
+        taken.map(drop)
     }
 
-    /// Gives up the fast volume: everything goes to the slow one.
+    /// Gives up the fast volume, once the slow one has all that is dirty: everything goes to that one.
     ///
     /// # Errors
-    /// Those of the slow volume. The fast one is given up all the same, and the next change tries again.
+    /// Those of a flush: then the fast volume is still in use. Else those of the slow volume: the fast one is given up all the
+    /// same, and the next change tries again.
     pub async fn detach(&self) -> Result<()> {
+        self.flush().await?;
         if let Some(fast) = self.shared.fast() {
             self.shared.detach(&fast, &"it was detached");
         }
@@ -284,16 +395,91 @@ impl Tier {
         self.shared.fast().is_some()
     }
 
-    /// Installs what is queued, and writes a checkpoint, so that the next opening finds every unit. Call it after the last
-    /// change.
+    /// Writes back everything that is dirty at the call. The slow volume has it durably on return.
+    ///
+    /// # Errors
+    /// Those of the volumes: what could not be written back is as dirty as before, or stale if the fast volume was lost.
+    pub async fn flush(&self) -> Result<()> {
+        let Some(fast) = self.shared.fast() else { return Ok(()) };
+        let units: Vec<_> = fast.map.lock().dirty_units().collect();
+        for &unit in &units {
+            flush::unit(&self.shared, &fast, unit, true).await?;
+        }
+        flush::unmark(&self.shared, &fast, &units).await
+    }
+
+    /// Installs what is queued, makes what is dirty durable where it is, and writes a checkpoint, so that the next opening finds
+    /// every unit. Call it after the last change.
     pub async fn close(&self) {
         self.install_all().await;
+        if let Some(fast) = self.shared.fast() {
+            let objects = fast.map.lock().unrecorded_objects();
+            for object in objects {
+                let track = self.shared.tracks.lock().numbered(object).cloned();
+                let Some(track) = track else { continue };
+                if let Err(e) = back::commit(&self.shared, &fast, &track, 0..u32::MAX).await {
+                    tracing::warn!("writes that no sync covered may be lost: {e}");
+                }
+            }
+        }
         self.write_checkpoint().await;
     }
 
-    /// Installs, evicts and writes checkpoints, for ever. Users' calls work without it, but nothing is promoted. One task may
-    /// run it.
+    /// Installs, evicts, writes back and writes checkpoints, for ever. Users' calls work without it, but nothing is promoted. One
+    /// task may run it.
     pub async fn run(&self) {
+        // A flush must go on while a checkpoint waits for the journal that it has locked.
+        join(self.run_installs(), self.run_flushes()).await;
+    }
+
+    async fn run_flushes(&self) {
+        let mut valve = Valve::new(self.options.thresholds);
+        let (mut flushes, mut units) = (FuturesUnordered::new(), HashSet::new());
+        let (mut valve_at, mut allowed) = (self.clock.now(), 0);
+        loop {
+            if self.clock.now() >= valve_at {
+                allowed = self.plan(&mut valve).flushes as usize;
+                valve_at = self.clock.now() + self.options.valve_every;
+            }
+            while flushes.len() < allowed
+                && let Some((fast, unit)) = self.next_flush(&units)
+            {
+                units.insert(unit);
+                flushes.push(self.flush_unit(fast, unit));
+            }
+            let ended = {
+                let flushed = std::pin::pin!(async {
+                    match flushes.next().await {
+                        Some(ended) => ended,
+                        None => std::future::pending().await,
+                    }
+                });
+                match select(flushed, self.clock.sleep_until(valve_at)).await {
+                    Either::Left((ended, _)) => Some(ended),
+                    Either::Right(_) => None,
+                }
+            };
+            if let Some((unit, ended)) = ended {
+                units.remove(&unit);
+                if let Err(e) = ended {
+                    tracing::warn!("dirty bytes could not be written back: {e}");
+                    // Until the next look.
+                    allowed = 0;
+                }
+            }
+        }
+    }
+
+    async fn flush_unit(&self, fast: Arc<Fast>, unit: Unit) -> (Unit, Result<()>) {
+        let flushed = flush::unit(&self.shared, &fast, unit, false).await;
+        let ended = match flushed {
+            Ok(()) => flush::unmark(&self.shared, &fast, &[unit]).await,
+            Err(e) => Err(e),
+        };
+        (unit, ended)
+    }
+
+    async fn run_installs(&self) {
         let rate = BytesPerSec(self.options.promotion_bytes_per_sec);
         let mut budget = Budget::new(rate, 1.0, self.options.promotion_copies.max(1));
         let mut installs = FuturesUnordered::new();
@@ -325,6 +511,34 @@ impl Tier {
                 budget.finish();
             }
         }
+    }
+
+    /// What the next period does about dirty pages.
+    fn plan(&self, valve: &mut Valve) -> Plan {
+        let dirty = self.dirty_part();
+        let wait = self.shared.slow.expected_wait().as_secs_f64();
+        // Clean pages give way by themselves.
+        let plan = valve.plan(valve::Reading { load: wait / FULL_WAIT, dirty, fill: 0.0 });
+        self.shared.is_past.store(plan.writes == valve::Writes::Past, Ordering::Relaxed);
+        *self.shared.flush.lock() = plan.flush;
+        plan
+    }
+
+    /// Dirty bytes, as a part of the room.
+    fn dirty_part(&self) -> f64 {
+        let room = f64::from(self.options.size().places) * PAGE as f64;
+        let dirty = self.shared.fast().map_or(0, |fast| fast.map.lock().counted().dirty_bytes);
+        dirty as f64 / room
+    }
+
+    /// The unit that is dirty for longest of those that are not being flushed, if too much is dirty.
+    fn next_flush(&self, flushing: &HashSet<Unit>) -> Option<(Arc<Fast>, Unit)> {
+        if self.dirty_part() <= self.options.thresholds.dirty_low {
+            return None;
+        }
+        let fast = self.shared.fast()?;
+        let unit = fast.map.lock().dirty_units().find(|unit| !flushing.contains(unit))?;
+        Some((fast, unit))
     }
 
     /// The next install, if there is one and the budget admits it; else `wake_at` is no later than when it may.
@@ -407,7 +621,8 @@ impl Tier {
     #[must_use]
     pub fn figures(&self) -> Figures {
         let room = self.shared.fast().map_or_else(Room::default, |fast| fast.map.lock().counted());
-        self.shared.counters.figures(room)
+        let (stale, flush) = (self.shared.stale_bytes(), *self.shared.flush.lock());
+        self.shared.counters.figures(room, stale, flush)
     }
 
     async fn name_lock(&self, name: &Name) -> Claim {
@@ -418,6 +633,7 @@ impl Tier {
     }
 
     fn object(&self, slow: Arc<dyn Object>, track: Arc<super::track::Track>) -> Arc<dyn Object> {
+        track.set_slow(&slow);
         Arc::new(TierObject { shared: Arc::clone(&self.shared), track, slow })
     }
 
@@ -426,9 +642,14 @@ impl Tier {
         let track = self.shared.tracks.lock().get(name);
         let Some(track) = track else { return self.shared.slow.remove(name).await };
         let all = 0..u64::MAX;
+        let _flushes = track.flushes.claim(all.clone()).await;
         let _changes = track.changes.claim(all.clone()).await;
         loop {
             let Some(fast) = self.shared.fast_for_change().await? else { break };
+            if fast.has_dirty(track.number, &all) {
+                flush::discard(&self.shared, &fast, &track).await?;
+                continue;
+            }
             match fast.begin_change(track.number, &all, false) {
                 Ok(changed) => {
                     changed.leave();
@@ -445,6 +666,13 @@ impl Tier {
         track.bypass();
         self.shared.slow.remove(name).await?;
         self.shared.tracks.lock().remove(name);
+        self.shared.dirty.forget(name).await;
+        if track.stale_in(&all).is_some()
+            && let Err(e) = self.shared.dirty.set_stale(false, || self.shared.stale(), || {}).await
+        {
+            // An opening drops what it says of names that are gone.
+            tracing::warn!("a removed object is still noted as stale: {e}");
+        }
         Ok(())
     }
 }
