@@ -239,8 +239,13 @@ impl Tier {
             let listed: HashSet<_> = listed.into_iter().map(|o| o.name).collect();
             for (name, ranges) in stale {
                 if listed.contains(&name) {
+                    // A mark is of a whole unit; what lies behind the end was never written.
+                    let end = shared.slow.open(&name).await?.len().next_multiple_of(PAGE);
                     let track = shared.tracks.lock().of(&name);
-                    track.with_stale(|stale| ranges.into_iter().for_each(|r| stale.add(r)));
+                    track.with_stale(|stale| {
+                        ranges.into_iter().for_each(|range| stale.add(range));
+                        stale.remove(&(end..u64::MAX));
+                    });
                 }
             }
         }
