@@ -32,7 +32,7 @@ fn warm(promotion: Promotion) -> (Tier, Arc<dyn Object>) {
     let clock = Clock::real();
     block_on(async {
         let options = Options { queue_bytes: GIB, ..Options::new(2 * LEN, 1) };
-        let admit = promotion.admit(options.units(), clock.now());
+        let admit = promotion.admit(&options, clock.now());
         let (slow, fast) = (Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")));
         let tier = Tier::open(slow, Some(fast), options, admit, &clock).await.expect("blank");
         let object = filled(&tier).await;

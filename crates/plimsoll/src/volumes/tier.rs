@@ -152,7 +152,7 @@ impl CacheTier {
                 eviction: options.eviction,
                 ..Options::new(bytes.unwrap_or(BYTES_MIN).max(BYTES_MIN), any_number())
             };
-            let admit = promotion.admit(options.bytes / options.unit, clock.now());
+            let admit = promotion.admit(&options, clock.now());
             block_on(Tier::open(Arc::clone(&slow), fast, options, admit, clock))
         };
         let tier = match opened(volume.clone()) {

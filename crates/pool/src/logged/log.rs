@@ -339,6 +339,7 @@ impl Log {
                 Err(e) => {
                     *file = None;
                     if is_new {
+                        self.give_up_file(number).await;
                         return Err(e.within("the log of objects in place"));
                     }
                     tracing::warn!("the log of objects in place goes on in another file: {e}");
@@ -356,6 +357,22 @@ impl Log {
         self.index.lock().add_file(number);
         self.files.lock().insert(number, (Arc::clone(&file), 0));
         Ok(Current { file, len: 0 })
+    }
+
+    /// Removes a new file without a batch that counts: a full pool would get another with each write that it refuses.
+    async fn give_up_file(&self, number: u64) {
+        self.index.lock().remove_file(number);
+        self.files.lock().remove(&number);
+        let removed = match self.file_name(number) {
+            Ok(name) => self.spread.remove_soon(&name).await,
+            Err(e) => Err(e),
+        };
+        if let Err(e) = removed {
+            tracing::debug!(
+                "{PREFIX}{}/{number:016x} is removed at the next opening: {e}",
+                self.name
+            );
+        }
     }
 
     /// The order of the next batch, which may fail.

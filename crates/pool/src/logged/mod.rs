@@ -10,6 +10,10 @@
 //! 2 k operations on the data and its k parity fragments. The log takes k + 1 appends, which many writes share, and each block goes
 //! in place once, however often it was written meanwhile, together with the others of its row.
 //!
+//! An object is uncommitted until its first sync or durable write, and so is a length until the next one. These make the log
+//! durable first, and then record object and length in the manifest. An opening leaves out what the log has of other
+//! objects, or behind the end of one.
+//!
 //! What survives: an acknowledged durable write, as many losses as the code has parity fragments, also together with a crash.
 //! The new parity is in the log before the first byte of a row changes in place, so a crash in between is repeated from the
 //! log, whichever volumes are lost with it.
@@ -37,7 +41,7 @@ use std::time::Duration;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::intent::Kind;
-use policy::purpose::{Io, Origin, Step};
+use policy::purpose::Io;
 use policy::recycle::Price;
 use policy::units::MIB;
 use volume::heartbeat::Heartbeat;
@@ -57,9 +61,6 @@ use crate::spread::{Handle, Spread};
 /// The names of the logs.
 const BLOCKS: &str = "blocks";
 const ROWS: &str = "rows";
-
-/// Makes new objects durable.
-const CREATE: Io = Io::new(Origin::UserWrite, Step::Data);
 
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -142,9 +143,10 @@ impl Logged {
             due: Mutex::default(),
             figures: Counts::default(),
         };
-        shared.read(&shared.blocks, &blocks).await?;
+        let behind = shared.read(&shared.blocks, &blocks).await?.behind;
         let changes = shared.read(&shared.rows, &rows).await?;
         shared.repeat(changes).await?;
+        shared.clear_behind_ends(behind).await?;
         spread.rows_are_whole();
         Ok(Self { shared: Arc::new(shared), spread })
     }
@@ -316,9 +318,8 @@ impl Volume for Logged {
         };
         let name = name.clone();
         Box::pin(async move {
+            // It is uncommitted. An opening takes what the log says of objects that the manifest has.
             let handle = self.spread.create_in_place(&name, code).await?;
-            // Its writes are in the log, which knows only what the manifest has.
-            handle.sync(CREATE).await?;
             self.shared.object(handle, &self.spread)
         })
     }

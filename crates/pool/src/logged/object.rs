@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::lock::Mutex as AsyncMutex;
+use futures_util::lock::{Mutex as AsyncMutex, MutexGuard};
 use policy::placement::Code;
 use policy::purpose::Io;
 use policy::recycle::BLOCK;
@@ -12,6 +12,7 @@ use volume::{
 };
 
 use super::Shared;
+use super::log::Log;
 use super::record::{Record, Value};
 use crate::spread::{Handle, Spread, WriteLock};
 
@@ -22,7 +23,7 @@ pub(super) struct Base {
     /// Shared by changes of whole blocks, whose order the log decides. One of a part of a block excludes them, since it reads
     /// the rest of the block first.
     changes: WriteLock,
-    /// Locked while the length changes.
+    /// Locked from a change of the length until the log has the bytes, and while object and length are made durable.
     resizing: AsyncMutex<()>,
 }
 
@@ -37,6 +38,23 @@ pub(super) struct Logged {
 impl Base {
     pub(super) fn new(handle: Handle, code: Code) -> Self {
         Self { handle, code, changes: WriteLock::default(), resizing: AsyncMutex::default() }
+    }
+
+    /// Makes the object durable as it is now: first what the log has of it, then its length. So a crash leaves no byte of it
+    /// that nobody wrote.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub(super) async fn commit(&self, log: &Log) -> Result<()> {
+        let _alone = self.resizing.lock().await;
+        log.write_abandoned().await;
+        log.sync().await?;
+        self.handle.sync(SYNC).await
+    }
+
+    /// Whether a sync of the log makes the first `end` bytes durable.
+    pub(super) fn is_committed(&self, end: u64) -> bool {
+        self.handle.is_committed(end)
     }
 
     /// Blocks of a row.
@@ -127,24 +145,36 @@ impl Logged {
         let range = offset..end;
         self.shared.blocks.write_abandoned().await;
         self.shared.make_room().await?;
-        if end > self.base.handle.len() {
-            self.lengthen(end).await?;
-        }
+        let longer = match end > self.base.handle.len() {
+            true => Some(self.lengthen(end).await?),
+            false => None,
+        };
         let blocks = outward(&range);
         if bytes_of(&blocks) == range {
             let _shared = self.base.changes.shared(range.start).await;
             let record = self.record(&blocks, &data);
-            match durable {
+            match durable && self.base.is_committed(end) {
                 true => self.shared.blocks.append_durably([(record, vec![data])]).await?,
                 false => self.shared.blocks.append([(record, vec![data])]).await?,
             };
-            return Ok(());
+        } else {
+            let _exclusive = self.base.changes.exclusive().await;
+            let data = self.complete(&range, &blocks, &data, io).await?;
+            self.shared.blocks.append([(self.record(&blocks, &data), vec![data])]).await?;
         }
-        let exclusive = self.base.changes.exclusive().await;
-        let data = self.complete(&range, &blocks, &data, io).await?;
-        self.shared.blocks.append([(self.record(&blocks, &data), vec![data])]).await?;
-        drop(exclusive);
-        if durable { self.shared.blocks.sync().await } else { Ok(()) }
+        drop(longer);
+        if durable { self.make_durable(end).await } else { Ok(()) }
+    }
+
+    /// Makes the first `end` bytes durable, with the object. Where the manifest has it and its length, that is a sync of the
+    /// log, or nothing if this is durable.
+    async fn make_durable(&self, end: u64) -> Result<()> {
+        match self.base.is_committed(end) {
+            true => self.shared.blocks.sync().await?,
+            false => self.base.commit(&self.shared.blocks).await?,
+        }
+        // Another caller may have recorded the length a moment ago.
+        self.base.handle.recorded().await
     }
 
     fn record(&self, blocks: &Range<u64>, data: &[u8]) -> Record {
@@ -177,13 +207,15 @@ impl Logged {
         Ok(bytes.freeze())
     }
 
-    /// The log has no blocks behind the end of an object, so this is durable before one is written there.
-    async fn lengthen(&self, len: u64) -> Result<()> {
-        let _alone = self.base.resizing.lock().await;
-        if len > self.base.handle.len() {
-            self.base.handle.set_len(len).await?;
-        }
-        self.base.handle.sync(SYNC).await
+    /// Makes the object longer. No length is recorded before the returned lock is dropped: by then the log has the new bytes.
+    ///
+    /// # Errors
+    /// `OutOfSpace`: its length is as before.
+    async fn lengthen(&self, len: u64) -> Result<MutexGuard<'_, ()>> {
+        let alone = self.base.resizing.lock().await;
+        self.base.handle.extend_fragments(len).await?;
+        self.base.handle.grow(len).await;
+        Ok(alone)
     }
 
     async fn zero(&self, offset: u64, len: u64, io: Io) -> Result<()> {
@@ -219,7 +251,7 @@ impl Logged {
     async fn resize(&self, len: u64) -> Result<()> {
         let old = self.base.handle.len();
         if len >= old {
-            return self.lengthen(len).await;
+            return self.lengthen(len).await.map(drop);
         }
         // Parity is computed with zeros behind the end.
         self.zero(len, old - len, SYNC).await?;
@@ -352,7 +384,7 @@ impl Object for Logged {
     fn sync(&self, _io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
             self.shared.blocks.write_abandoned().await;
-            self.shared.blocks.sync().await
+            self.make_durable(self.len()).await
         })
     }
 }

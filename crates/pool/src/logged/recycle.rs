@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use policy::placement::Code;
 use policy::purpose::{Io, Origin, Step};
 use policy::recycle::{BLOCK, Cost, Price};
-use volume::{Error, ErrorKind, IoBuf, IoBufMut, Result};
+use volume::{Error, ErrorKind, IoBuf, IoBufMut, Object, Result};
 
 use super::Shared;
 use super::index::Index;
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// A file of rows was removed.
-    fn let_go(&self, file: u64) {
+    pub(super) fn let_go(&self, file: u64) {
         let needed = self.needed.lock().remove(&file);
         self.blocks
             .with_index(|index| needed.iter().flatten().for_each(|files| index.unpin(files)));
@@ -167,15 +167,27 @@ impl Shared {
 
     async fn recycle_row(&self, base: &Arc<Base>, row: u64) -> Result<()> {
         let (object, io) = (base.handle.id(), self.io());
-        let rows = base.handle.rows(base.code, row..row + 1, io).await?;
-        // What was decided before is in place now.
-        let settled = self.decided.lock().remove(&(object, row));
-        self.end(settled.unwrap_or_default());
         let first = row * base.width();
-        let newer = self.blocks.look_up(object, first..first + base.width());
-        if newer.is_empty() {
-            return Ok(());
-        }
+        let (rows, newer) = loop {
+            let rows = base.handle.rows(base.code, row..row + 1, io).await?;
+            // Also what had no room before.
+            rows.settle(io).await?;
+            // What was decided before is in place now.
+            let settled = self.decided.lock().remove(&(object, row));
+            self.end(settled.unwrap_or_default());
+            let newer = self.blocks.look_up(object, first..first + base.width());
+            if newer.is_empty() {
+                return Ok(());
+            }
+            if base.is_committed(base.handle.len()) {
+                break (rows, newer);
+            }
+            // Nothing goes in place behind an end that a crash may bring back. Writers that make the object longer may
+            // wait for these rows.
+            drop(rows);
+            base.commit(&self.blocks).await?;
+        };
+        base.handle.recorded().await?;
         let mut dirty = Vec::new();
         let mut runs = newer.iter().peekable();
         while let Some((block, entry, file)) = runs.next() {

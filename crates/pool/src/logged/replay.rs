@@ -4,7 +4,8 @@
 //! up to the first batch that is missing or lacks a block. That one was never synced, and so was nothing behind it, unless a
 //! later batch says that it was durable: then it is damaged.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,11 +32,15 @@ struct Found {
 
 /// A change of a row, and where its parity is.
 struct Change {
+    number: u64,
     data: Vec<(u64, Value)>,
     parity: Vec<Parity>,
     file: Arc<File>,
     at: u64,
 }
+
+/// Blocks behind the ends of objects that the log has all the same: a crash came before their length was recorded.
+pub(super) type Behind = BTreeMap<ObjectId, Range<u64>>;
 
 /// The changes of rows in the log.
 #[derive(Default)]
@@ -44,6 +49,8 @@ pub(super) struct Changes {
     rows: BTreeMap<(ObjectId, u64), Change>,
     /// Their numbers.
     numbers: Vec<u64>,
+    /// What does not count.
+    pub(super) behind: Behind,
 }
 
 /// Files of a log by their numbers, the oldest first.
@@ -130,10 +137,14 @@ impl Shared {
         });
         for record in head.records {
             let blocks = record.blocks();
+            note_behind(&record, &counts, &mut changes.behind);
             if let Record::Row { change, object, row, data, parity } = record {
                 changes.numbers.push(change);
                 let file = Arc::clone(&file);
-                changes.rows.insert((object, row), Change { data, parity, file, at: blocks_at });
+                changes.rows.insert(
+                    (object, row),
+                    Change { number: change, data, parity, file, at: blocks_at },
+                );
             }
             blocks_at += blocks * BLOCK;
         }
@@ -153,12 +164,61 @@ impl Shared {
         all
     }
 
+    /// Says in the log that bytes behind the ends of objects are zeros, before one becomes longer and they would count.
+    /// Durable on return.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub(super) async fn clear_behind_ends(&self, behind: Behind) -> Result<()> {
+        let mut records: Vec<_> = behind
+            .iter()
+            .map(|(&object, blocks)| {
+                let (block, count) = (blocks.start, blocks.end - blocks.start);
+                (Record::Zeros { object, block, count }, Vec::new())
+            })
+            .collect();
+        for object in self.blocks.with_index(|index| index.objects()) {
+            records.extend(self.end_without_tail(object).await?);
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.blocks.append_durably(records).await?;
+        self.blocks.with_index(|index| {
+            for (object, blocks) in behind {
+                // Nothing of it goes in place.
+                let entries = index.get(object, blocks);
+                entries.into_iter().for_each(|(block, entry)| index.in_place(object, block, entry));
+            }
+        });
+        Ok(())
+    }
+
+    /// The last block of an object without the bytes behind its end, if the log has any.
+    async fn end_without_tail(&self, object: ObjectId) -> Result<Option<(Record, Vec<IoBuf>)>> {
+        let len = self.base(object)?.handle.len();
+        let (block, inside) = (len / BLOCK, (len % BLOCK) as usize);
+        let found = self.blocks.look_up(object, block..block + 1).pop();
+        let Some(Value::Stored(place)) = found.map(|(_, entry, _)| entry.value) else {
+            return Ok(None);
+        };
+        let bytes = self.blocks.read_block(place, IO).await?;
+        if bytes[inside..].iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let mut bytes = IoBufMut::from(&bytes[..]);
+        bytes[inside..].fill(0);
+        let checksums = vec![crc32c::crc32c(&bytes)];
+        Ok(Some((Record::Blocks { object, block, checksums }, vec![bytes.freeze()])))
+    }
+
     /// Repeats the changes of rows.
     ///
     /// # Errors
     /// Those of the pool: too few fragments can be written, or a block of the log can be read in no copy.
     pub(super) async fn repeat(&self, changes: Changes) -> Result<()> {
         self.changes.store(changes.numbers.iter().copied().max().unwrap_or(0), Ordering::Release);
+        let mut numbers = changes.numbers;
         for ((object, row), change) in changes.rows {
             // Files of blocks stay as long as a change that was decided needs them.
             let is_there = |(_, value): &(u64, Value)| match value {
@@ -172,12 +232,31 @@ impl Shared {
             let patches = self.patches(base.code, &change).await?;
             let rows = base.handle.rows(base.code, row..row + 1, IO).await?;
             rows.decide(patches);
-            rows.settle(IO).await?;
+            match rows.settle(IO).await {
+                Err(e) if e.kind() == ErrorKind::OutOfSpace => {
+                    tracing::warn!("a row stays in the log of objects in place for now: {e}");
+                    numbers.retain(|&number| number != change.number);
+                    self.keep_decided((object, row), &change);
+                }
+                settled => settled?,
+            }
         }
         self.rows.with_index(|index| {
-            changes.numbers.into_iter().for_each(|change| index.end_change(change));
+            numbers.into_iter().for_each(|change| index.end_change(change));
         });
-        self.rows.trim(|_| ()).await
+        self.rows.trim(|file| self.let_go(file)).await
+    }
+
+    /// A row has no room on a volume: its change and the bytes of it stay in the log.
+    fn keep_decided(&self, row: (ObjectId, u64), change: &Change) {
+        let files = change.data.iter().filter_map(|(_, value)| match value {
+            Value::Stored(place) => Some(place.file),
+            Value::Zeros => None,
+        });
+        let files: BTreeSet<_> = files.collect();
+        self.blocks.with_index(|index| index.pin(&files));
+        self.needed.lock().entry(change.file.number).or_default().push(files);
+        self.decided.lock().entry(row).or_default().push(change.number);
     }
 
     /// The new bytes of a row.
@@ -202,6 +281,29 @@ impl Shared {
             patches.push(Patch { fragment: usize::from(*fragment), at: block * BLOCK, bytes });
         }
         Ok(patches)
+    }
+}
+
+/// Takes note of what a record says of blocks behind the end of an object.
+fn note_behind(record: &Record, lens: &HashMap<ObjectId, u64>, behind: &mut Behind) {
+    let (object, blocks) = match record {
+        Record::Blocks { object, block, checksums } => {
+            (object, *block..*block + checksums.len() as u64)
+        }
+        Record::Zeros { object, block, count } => {
+            let is_all = |of: &Range<u64>| *block <= of.start && of.end <= block + count;
+            if behind.get(object).is_some_and(is_all) {
+                behind.remove(object);
+            }
+            return;
+        }
+        Record::Row { .. } => return,
+    };
+    let Some(len) = lens.get(object) else { return };
+    let blocks = blocks.start.max(len.div_ceil(BLOCK))..blocks.end;
+    if !blocks.is_empty() {
+        let of = behind.entry(*object).or_insert_with(|| blocks.clone());
+        *of = of.start.min(blocks.start)..of.end.max(blocks.end);
     }
 }
 

@@ -232,7 +232,8 @@ impl Handle {
         rated.into_iter().map(|(_, replica)| replica).collect()
     }
 
-    /// Reads a range of a fragment as the code sees it: with zeros behind its end.
+    /// Reads a range of a fragment as the code sees it: with zeros behind its end, and with changes of its rows that were
+    /// decided.
     pub(super) async fn read_padded(
         &self,
         replica: &Replica,
@@ -245,6 +246,9 @@ impl Handle {
         let mut read = if has > 0 { self.read_from(replica, inner, into, io).await? } else { into };
         read.resize(len as usize);
         read[has as usize..].fill(0);
+        if let Some(index) = replica.index() {
+            self.inode().unapplied.put_over(index, inner, &mut read[..has as usize]);
+        }
         Ok(read)
     }
 

@@ -17,11 +17,52 @@ use super::choose::{Place, is_about_the_volume};
 use super::copies::How;
 use super::encode::{Target, placed};
 use super::handle::Handle;
-use super::inode::Inode;
+use super::inode::{Inode, name_part};
 use super::leaves::{At, NewCopy};
 use super::placing::Wanted;
 use super::rows::rows_of;
 use crate::leaf::{Kind, ObjectId};
+
+impl Handle {
+    /// Makes an object in place at least this long, with zeros. The next sync records its length.
+    pub(crate) async fn grow(&self, len: u64) {
+        // A new fragment that is about to be added gets the length before it is, or with the sync.
+        let _shared = self.inode().write_lock.shared(0).await;
+        self.inode().extend(len);
+    }
+
+    /// Makes the fragments as long as those of an object of `len` bytes, if they are shorter: a volume that is full refuses it
+    /// here, and loses no fragment. Other failures count in the next sync.
+    ///
+    /// # Errors
+    /// `OutOfSpace`.
+    pub(crate) async fn extend_fragments(&self, len: u64) -> Result<()> {
+        let replicas = self.inode().replicas();
+        let extended = replicas.iter().map(async |replica| {
+            let (leaf, len) = (self.leaf_of(replica, 0).await?, replica.part_len(0, len));
+            if leaf.len() < len {
+                let extended = leaf.set_len(len).await;
+                return extended.map_err(|e| name_part(self.inode(), replica, 0, e));
+            }
+            Ok(())
+        });
+        let full = |e: &Error| e.kind() == ErrorKind::OutOfSpace;
+        join_all(extended).await.into_iter().filter_map(Result::err).find(full).map_or(Ok(()), Err)
+    }
+
+    /// Whether the manifest has the object with its first `end` bytes, or never will, since it has no name any more.
+    pub(crate) fn is_committed(&self, end: u64) -> bool {
+        self.pool().catalog.is_committed(self.inode(), end)
+    }
+
+    /// Waits until what the manifest has of the object is durable.
+    ///
+    /// # Errors
+    /// No volume takes the manifest.
+    pub(crate) async fn recorded(&self) -> Result<()> {
+        self.pool().journal.durable(self.inode().lsn()).await
+    }
+}
 
 impl Spread {
     /// Creates an empty object that is written in place, as fragments of `code`. It is uncommitted until its first sync.

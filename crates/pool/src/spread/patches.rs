@@ -19,24 +19,84 @@ pub(crate) struct Patch {
 }
 
 /// The patches of rows that were decided and have not reached every fragment. Until then the parity of such a row does not
-/// fit its data, so no fragment of it is computed from others.
+/// fit its data, so no fragment of it is computed from the bytes that others have in place.
 #[derive(Default)]
-pub(super) struct Unapplied(Mutex<BTreeMap<u64, Arc<[Patch]>>>);
+pub(super) struct Unapplied(Mutex<BTreeMap<u64, Row>>);
+
+struct Row {
+    patches: Arc<[Patch]>,
+    /// A volume had no room for it. Until it has, readers put the patches over what they read.
+    waits: bool,
+}
 
 impl Unapplied {
     /// Decides the patches of a row. Its earlier ones were applied.
     pub(super) fn decide(&self, row: u64, patches: Vec<Patch>) {
-        self.0.lock().insert(row, patches.into());
+        self.0.lock().insert(row, Row { patches: patches.into(), waits: false });
     }
 
-    /// The first of these rows with patches, and those.
-    pub(super) fn first(&self, rows: &Range<u64>) -> Option<(u64, Arc<[Patch]>)> {
+    /// The first of these rows with patches, and those; of rows that wait for room only if `also_waiting`.
+    pub(super) fn first(
+        &self,
+        rows: &Range<u64>,
+        also_waiting: bool,
+    ) -> Option<(u64, Arc<[Patch]>)> {
         let all = self.0.lock();
-        all.range(rows.clone()).next().map(|(row, patches)| (*row, Arc::clone(patches)))
+        let mut due = all.range(rows.clone()).filter(|(_, row)| also_waiting || !row.waits);
+        due.next().map(|(number, row)| (*number, Arc::clone(&row.patches)))
+    }
+
+    /// A volume has no room for the patches of a row.
+    pub(super) fn wait(&self, row: u64) {
+        if let Some(row) = self.0.lock().get_mut(&row) {
+            row.waits = true;
+        }
     }
 
     /// The patches of a row have reached every fragment.
     pub(super) fn applied(&self, row: u64) {
         self.0.lock().remove(&row);
+    }
+
+    /// Puts patches of a fragment over the bytes that it has at `at`.
+    pub(super) fn put_over(&self, fragment: usize, at: u64, bytes: &mut [u8]) {
+        let all = self.0.lock();
+        let patches = all.values().flat_map(|row| row.patches.iter());
+        for patch in patches.filter(|patch| patch.fragment == fragment) {
+            let from = patch.at.max(at);
+            let to = (patch.at + patch.bytes.len() as u64).min(at + bytes.len() as u64);
+            if from < to {
+                let new = &patch.bytes[(from - patch.at) as usize..(to - patch.at) as usize];
+                bytes[(from - at) as usize..(to - at) as usize].copy_from_slice(new);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patch(fragment: usize, at: u64, byte: u8) -> Patch {
+        Patch { fragment, at, bytes: IoBuf::from(&[byte; 4][..]) }
+    }
+
+    #[test]
+    fn a_row_that_waits_is_put_over_what_is_read_until_it_is_applied() {
+        let unapplied = Unapplied::default();
+        unapplied.decide(3, vec![patch(0, 8, 1), patch(1, 8, 2)]);
+        assert_eq!(unapplied.first(&(0..9), false).map(|(row, _)| row), Some(3));
+        unapplied.wait(3);
+        assert!(unapplied.first(&(0..9), false).is_none());
+        assert!(unapplied.first(&(0..3), true).is_none());
+        assert_eq!(unapplied.first(&(3..4), true).map(|(row, _)| row), Some(3));
+        let mut bytes = [9; 8];
+        unapplied.put_over(0, 6, &mut bytes);
+        assert_eq!(bytes, [9, 9, 1, 1, 1, 1, 9, 9]);
+        unapplied.put_over(1, 10, &mut bytes[..4]);
+        assert_eq!(bytes, [2, 2, 1, 1, 1, 1, 9, 9]);
+        unapplied.applied(3);
+        unapplied.put_over(0, 0, &mut bytes);
+        assert_eq!(bytes, [2, 2, 1, 1, 1, 1, 9, 9]);
     }
 }

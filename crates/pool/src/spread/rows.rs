@@ -59,12 +59,12 @@ pub(crate) struct Staged {
 }
 
 impl Spread {
-    /// The open object of this number, if it has one.
+    /// The object of this number, which may be uncommitted.
     ///
     /// # Errors
-    /// `Gone`: it was removed, or was never synced.
+    /// `Gone`: it was removed, or was never synced before the last opening.
     pub(crate) fn handle_by_id(&self, id: ObjectId) -> Result<Handle> {
-        Ok(self.handle(self.0.catalog.inode_by_id(id)?))
+        Ok(self.handle(self.0.catalog.named_inode_by_id(id)?))
     }
 
     /// Says that changes of rows which a crash cut off were repeated: from now on fragments of objects in place may be
@@ -145,7 +145,7 @@ impl Handle {
         self.read_fragment(code, &self.inode().replicas(), piece, into, io).await
     }
 
-    /// Claims rows, and ends the changes of them that were decided.
+    /// Claims rows, and ends the changes of them that were decided, but not those that wait for room on a volume.
     ///
     /// # Errors
     /// Those of [`Rows::settle`].
@@ -154,8 +154,11 @@ impl Handle {
         let width = code.strip() * code.data() as u64;
         let claim = self.inode().changes.claim(numbers.start * width..numbers.end * width).await;
         let rows = Rows { handle: self, code, numbers, _shared: shared, _claim: claim };
-        rows.settle(io).await?;
-        Ok(rows)
+        match rows.apply_all(false, io).await {
+            // What is read of the others is what it would be.
+            Err(e) if e.kind() != ErrorKind::OutOfSpace => Err(e),
+            _ => Ok(rows),
+        }
     }
 
     /// Computes a range of any fragment, while the caller has the claim of its rows.
@@ -442,17 +445,30 @@ impl Rows<'_> {
     }
 
     /// Makes the changes of the rows that were decided. Durable on return. A fragment that cannot be written is dropped,
-    /// if the others hold the object.
+    /// if the others hold the object, but not because its volume is full.
     ///
     /// # Errors
-    /// `Busy`: try again. Else too few fragments can be written: try again when their volumes are back.
+    /// `Busy`: try again. `OutOfSpace`: a volume has no room for its fragment's new bytes; the rows stay decided, and can be
+    /// read. Else too few fragments can be written: try again when their volumes are back.
     pub(crate) async fn settle(&self, io: Io) -> Result<()> {
+        self.apply_all(true, io).await
+    }
+
+    async fn apply_all(&self, also_waiting: bool, io: Io) -> Result<()> {
         let unapplied = &self.handle.inode().unapplied;
-        while let Some((row, patches)) = unapplied.first(&self.numbers) {
-            self.apply(&patches, io).await?;
-            unapplied.applied(row);
+        let (mut rows, mut full) = (self.numbers.clone(), Ok(()));
+        while let Some((row, patches)) = unapplied.first(&rows, also_waiting) {
+            rows.start = row + 1;
+            match self.apply(&patches, io).await {
+                Ok(()) => unapplied.applied(row),
+                Err(e) if e.kind() == ErrorKind::OutOfSpace => {
+                    unapplied.wait(row);
+                    full = Err(e);
+                }
+                Err(e) => return Err(e),
+            }
         }
-        Ok(())
+        full
     }
 
     async fn apply(&self, patches: &[Patch], io: Io) -> Result<()> {
@@ -467,10 +483,16 @@ impl Rows<'_> {
         });
         let (written, ()) = join(join_all(writes), self.mirror(patches, io)).await;
         let (mut failed, mut whole, mut why) = (Vec::new(), Vec::new(), None);
+        let mut full = Ok(());
         for (replica, written) in replicas.iter().zip(written) {
             match written {
                 Ok(()) => whole.push(replica),
                 Err(e) if was_refused(&e) => return Err(e),
+                // The caller has its new bytes, as durable as the others, until there is room for them.
+                Err(e) if e.kind() == ErrorKind::OutOfSpace => {
+                    whole.push(replica);
+                    full = Err(e);
+                }
                 Err(e) => {
                     failed.push(replica.number);
                     why = Some(e);
@@ -487,7 +509,8 @@ impl Rows<'_> {
             }
         }
         // Nothing repeats the change once it is done: a fragment that has not got it must not be back after a crash.
-        handle.pool().journal.durable(inode.lsn()).await
+        handle.pool().journal.durable(inode.lsn()).await?;
+        full
     }
 
     /// Whether a change of a row has no bytes for a parity fragment, which it changes for certain: it was missing when the

@@ -1,6 +1,7 @@
 //! What the filter hears of accesses. Hits wait in a batch, so that a hit takes no other lock than that of the map.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use policy::promote::Period;
@@ -47,6 +48,11 @@ impl Batch {
 impl Accesses {
     pub(super) fn new(admit: Box<dyn Admit>, clock: Clock) -> Self {
         Self { admit: Mutex::new(admit), clock }
+    }
+
+    /// Ready after `wait`.
+    pub(super) fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Unpin {
+        self.clock.sleep(wait)
     }
 
     /// Adds a hit to the batch; the filter hears of a full one.

@@ -10,6 +10,8 @@ use policy::time::Instant;
 pub enum Admission {
     /// Leave it where it is.
     Bypass,
+    /// Install those of the pages that were read before, or whose room is taken already.
+    Again,
     /// Install the pages that were read.
     Pages,
     /// Install the pages that were read, and promote the rest of the unit.
@@ -35,6 +37,11 @@ pub trait Admit: Send {
     fn unserved(&mut self, access: Access, now: Instant) -> Admission {
         let _ = now;
         if access.sequential { Admission::Bypass } else { Admission::Pages }
+    }
+
+    /// Whether room that is free is worth every read but those that continue a run: it is taken from nobody. By default no.
+    fn fills_room(&self) -> bool {
+        false
     }
 
     /// A read that the fast volume serves, of a unit that got its place in this period.

@@ -67,7 +67,8 @@ impl Fast {
                 missing.push(unit);
                 continue;
             };
-            if !map.is_writable(entry) {
+            // A fill passes over pages that are dirty already.
+            if !is_dirty && !map.is_writable(entry, &pages) {
                 return Begun::Past;
             }
             if !is_dirty && map.is_marked(entry) {

@@ -71,6 +71,12 @@ impl Bits {
         cleared.sum()
     }
 
+    /// Clears the pages that `other` does not have.
+    pub(super) fn clear_others(&mut self, entry: Slot, pages: &Range<u32>, other: &Self) {
+        let (words, others) = (self.of_mut(entry), other.of(entry));
+        masks(pages).for_each(|(word, mask)| words[word] &= others[word] | !mask);
+    }
+
     pub(super) fn clear_all(&mut self, entry: Slot) -> u32 {
         let words = self.of_mut(entry).iter_mut();
         words.map(|word| std::mem::take(word).count_ones()).sum()
@@ -136,6 +142,9 @@ mod tests {
         other.set(1, &(64..65));
         other.set_common(1, &(60..64), &bits);
         assert!(other.has_all(1, &(61..64)) && !other.has(1, 60));
+        other.set(1, &(59..61));
+        other.clear_others(1, &(60..65), &bits);
+        assert!(other.has(1, 59) && !other.has(1, 60) && other.has_all(1, &(61..65)));
         other.clear(1, &(0..64));
         assert_eq!(bits.keep(1, &other), 3);
         assert!(bits.has(1, 64) && !bits.has(1, 63));

@@ -3,7 +3,7 @@
 //! ```text
 //!   read     settled ─▶ [map: route, pin, hear the filter, begin fills] ─▶ fast and slow together ─▶ fills into the queue
 //!   change   claim ─▶ doubt ─▶ [map: drop pages, void fills, pin] ─▶ slow, fast ─▶ [map: valid again]
-//!   fill     slab ─▶ [map: valid, unless void]        its places are given when it begins
+//!   fill     [map: places, unless void] ─▶ slab ─▶ [map: valid, unless void]
 //! ```
 //! What stands in brackets is one critical section of the map. A change claims its range first, and a fill begins only
 //! where nothing is claimed: so either the fill sees the claim, or the change sees the fill and makes it void.
@@ -20,11 +20,11 @@ use volume::{IoBuf, IoBufMut, Name, Object, Result};
 use super::accesses::{Accesses, Hit, Telling};
 use super::admit::Admission;
 use super::figures::Counters;
+use super::fills::Number;
 use super::journal::Journal;
 use super::map::{self, Map, Unit};
 use super::route::{self, PAGE, Route};
 use super::slab::{self, OWN, Slab};
-use super::table::Run;
 use super::track::Track;
 
 pub(super) struct Fast {
@@ -42,7 +42,7 @@ pub(super) struct Reading {
     /// Units whose missing pages shall be installed.
     pub(super) fills: Vec<Fill>,
     pub(super) pins: Pins,
-    /// A fill found too little room.
+    /// A fill found no free entry.
     pub(super) is_short: bool,
 }
 
@@ -69,8 +69,9 @@ pub(super) struct Fill {
     fast: Arc<Fast>,
     entry: Slot,
     pub(super) extent: u32,
-    /// Where its pages are.
-    runs: Vec<Run>,
+    number: Number,
+    /// Which pages are filled.
+    pages: Range<u32>,
     /// The rest of the unit is wanted, too.
     pub(super) is_whole: bool,
 }
@@ -203,7 +204,7 @@ impl Fast {
         Reading { route, fills, pins, is_short }
     }
 
-    /// Begins the fills of what a read misses; says whether one of them found too little room.
+    /// Begins the fills of what a read misses; says whether one of them found no free entry.
     fn begin_fills(
         self: &Arc<Self>,
         map: &mut Map,
@@ -215,43 +216,53 @@ impl Fast {
     ) -> (Vec<Fill>, bool) {
         let (mut fills, mut is_short) = (Vec::new(), false);
         let Telling { mut admit, now } = telling;
+        let is_roomy = map.is_roomy();
         for extent in slow.start / self.unit..slow.end.div_ceil(self.unit) {
             let Ok(number) = extent.try_into() else { continue };
             let unit = Unit { object: track.number, extent: number };
             let held = map.find(unit);
             let ghost = held.is_none() && map.remembers(unit);
             let access = Access { unit: map::key(unit), kind: AccessKind::Read, sequential, ghost };
-            let admission = match held {
+            let mut admission = match held {
                 None => admit.missed(access, now),
                 Some(entry) => {
                     map.hit(entry);
                     admit.unserved(access, now)
                 }
             };
-            if admission == Admission::Bypass {
-                continue;
+            if admission != Admission::Unit && !sequential && is_roomy && admit.fills_room() {
+                admission = Admission::Pages;
             }
             let whole = extent * self.unit..(extent + 1) * self.unit;
-            let missed = slow.start.max(whole.start)..slow.end.min(whole.end);
             let is_whole = admission == Admission::Unit;
-            let wanted = if is_whole { whole } else { route::widened(&missed) };
+            let missed = self.pages_in(extent, slow);
+            let pages = match (admission, held) {
+                (Admission::Bypass, _) => continue,
+                (Admission::Again, Some(entry)) => map.see_again(entry, &missed),
+                (Admission::Again | Admission::Pages, _) => missed,
+                (Admission::Unit, _) => self.pages_in(extent, &whole),
+            };
+            if pages.is_empty() || held.is_some_and(|entry| map.is_filling(entry, &pages)) {
+                continue;
+            }
+            let byte = |page: u32| whole.start + u64::from(page) * PAGE;
+            let wanted = byte(pages.start)..byte(pages.end);
             if !may_fill || track.is_bypassed() || !track.changes.is_free(&wanted) {
                 self.counters.promotions_dropped.add(1);
                 continue;
             }
-            let pages = self.pages_in(extent, &wanted);
             let entry = held.or_else(|| map.take_entry(unit));
             let begun = entry.and_then(|entry| Some((entry, map.begin_fill(entry, &pages)?)));
-            let Some((entry, runs)) = begun else {
+            let Some((entry, fill)) = begun else {
                 self.counters.promotions_dropped.add(1);
-                is_short = true;
+                is_short |= entry.is_none();
                 continue;
             };
             if held.is_none() {
                 map.set_promoted(entry, admit.promoted(access.unit));
             }
             let fast = Arc::clone(self);
-            fills.push(Fill { fast, entry, extent: number, runs, is_whole });
+            fills.push(Fill { fast, entry, extent: number, number: fill, pages, is_whole });
         }
         (fills, is_short)
     }
@@ -304,7 +315,8 @@ impl Fast {
             let starts = part.start % PAGE == 0 || map.is_valid(entry, pages.start);
             let ends = part.end % PAGE == 0 || map.is_valid(entry, pages.end - 1);
             let kept = pages.start + u32::from(!starts)..pages.end - u32::from(!ends);
-            if map.is_writable(entry) && !kept.is_empty() {
+            let before = parts.len();
+            if !kept.is_empty() && map.is_writable(entry, &kept) {
                 let at = |page: u32| unit_at + u64::from(page) * PAGE;
                 parts.extend(map.runs(entry, kept).map(|run| {
                     let pages = run.pages();
@@ -313,11 +325,14 @@ impl Fast {
                     Part { entry, at, bytes, pages }
                 }));
             }
-            is_alone &= !map.is_pinned(entry);
             map.drop_pages(entry, &pages);
             map.hit(entry);
-            map.pin(entry);
-            pins.entries.push(entry);
+            // A write that uses no places keeps the unit from losing none.
+            if parts.len() > before || !counts {
+                is_alone &= !map.is_pinned(entry);
+                map.pin(entry);
+                pins.entries.push(entry);
+            }
         }
         drop(map);
         Ok(Changed { parts, pins, is_alone })
@@ -353,7 +368,7 @@ impl Fast {
 
     /// The bytes that are valid now; `None` if the fill is void.
     async fn fill(&self, fill: &Fill, source: Source) -> Result<Option<u64>> {
-        let is_void = || self.map.lock().is_aborted(fill.entry);
+        let is_void = || self.map.lock().is_void(fill.entry, fill.number);
         let unit_at = u64::from(fill.extent) * self.unit;
         let (offset, bytes) = match source {
             Source::Read { offset, bytes } => (offset, bytes),
@@ -370,16 +385,19 @@ impl Fast {
         }
         let (within, len) = (offset - unit_at, bytes.len() as u64);
         let pages = (within / PAGE) as u32..((within + len) / PAGE) as u32;
-        for run in fill.runs.iter().filter_map(|run| run.within(&pages)) {
+        let placed = self.map.lock().place_fill(fill.entry, fill.number, &pages);
+        let Some(runs) = placed else { return Ok(None) };
+        let _pins = Pins { fast: Arc::clone(&fill.fast), entries: vec![fill.entry] };
+        for run in runs {
             let byte = |page: u32| (u64::from(page) * PAGE - within) as usize;
             let part = bytes.slice(byte(run.pages().start)..byte(run.pages().end));
             self.slab.write(slab::position(run.place), part, OWN).await?;
         }
         let mut map = self.map.lock();
-        if map.is_aborted(fill.entry) {
+        if map.is_void(fill.entry, fill.number) {
             return Ok(None);
         }
-        map.set(fill.entry, &pages);
+        map.set_filled(fill.entry, &pages);
         Ok(Some(len))
     }
 
@@ -461,13 +479,14 @@ impl Fill {
         &self.fast
     }
 
-    /// What of bytes read at `offset` belongs to the unit, in whole pages; `None` if nothing does. `is_end` says that the
-    /// object ends with these bytes.
+    /// What of bytes read at `offset` is filled, in whole pages; `None` if nothing is. `is_end` says that the object ends with
+    /// these bytes.
     pub(super) fn pages_of(&self, offset: u64, bytes: &[u8], is_end: bool) -> Option<Source> {
         let unit_at = u64::from(self.extent) * self.fast.unit;
         let end = offset + bytes.len() as u64;
-        let from = offset.next_multiple_of(PAGE).max(unit_at);
-        let to = if is_end { end } else { end / PAGE * PAGE }.min(unit_at + self.fast.unit);
+        let byte = |page: u32| unit_at + u64::from(page) * PAGE;
+        let from = offset.next_multiple_of(PAGE).max(byte(self.pages.start));
+        let to = if is_end { end } else { end / PAGE * PAGE }.min(byte(self.pages.end));
         if from >= to {
             return None;
         }
@@ -494,7 +513,7 @@ impl Pins {
 
 impl Drop for Fill {
     fn drop(&mut self) {
-        self.fast.map.lock().end_fill(self.entry);
+        self.fast.map.lock().end_fill(self.entry, self.number);
     }
 }
 

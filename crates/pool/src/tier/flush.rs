@@ -36,7 +36,12 @@ pub(super) async fn unit(shared: &Shared, fast: &Arc<Fast>, unit: Unit, holds: b
     let Some(track) = shared.tracks.lock().numbered(unit.object).cloned() else { return Ok(()) };
     let slow = match track.slow() {
         Some(slow) => slow,
-        None => shared.slow.open(&track.name).await?,
+        None => match shared.slow.open(&track.name).await {
+            Ok(slow) => slow,
+            // It was removed meanwhile, with all that was dirty.
+            Err(e) if e.kind() == ErrorKind::NotFound && track.is_bypassed() => return Ok(()),
+            Err(e) => return Err(e),
+        },
     };
     let at = u64::from(unit.extent) * fast.unit;
     let range = at..at + fast.unit;
@@ -47,7 +52,7 @@ pub(super) async fn unit(shared: &Shared, fast: &Arc<Fast>, unit: Unit, holds: b
         Some(held) => held,
         None => track.changes.claim(range.clone()).await,
     };
-    clean(shared, fast, &pages).await
+    clean(shared, fast, &track, &pages).await
 }
 
 /// Writes back a range whose changes and flushes the caller has claimed.
@@ -62,7 +67,7 @@ pub(super) async fn range(
     range: &Range<u64>,
 ) -> Result<()> {
     let (pages, _pins) = copy(shared, fast, track, slow, range, AHEAD).await?;
-    clean(shared, fast, &pages).await
+    clean(shared, fast, track, &pages).await
 }
 
 /// Clears the marks of units that are clean.
@@ -111,7 +116,7 @@ pub(super) async fn discard(shared: &Shared, fast: &Arc<Fast>, track: &Track) ->
     });
     shared.dirty.set_stale(false, || shared.stale(), || {}).await?;
     // A fast volume that fails is given up, and the caller sees it.
-    drop(clean(shared, fast, &dirty).await);
+    drop(clean(shared, fast, track, &dirty).await);
     Ok(())
 }
 
@@ -174,7 +179,13 @@ async fn copy(
     Ok((dirty, pins))
 }
 
-async fn clean(shared: &Shared, fast: &Arc<Fast>, pages: &[Pages]) -> Result<()> {
+/// Makes pages clean that the slow volume has, durably, and whose changes the caller has claimed.
+async fn clean(shared: &Shared, fast: &Arc<Fast>, track: &Track, pages: &[Pages]) -> Result<()> {
+    // Reads under way of the slow volume may have older bytes of them, which nobody may take once they can leave.
+    for pages in pages {
+        let at = u64::from(pages.unit.extent) * fast.unit;
+        track.reads.forget(&(at..at + fast.unit));
+    }
     let cleaned = fast.journal.clean(pages, &fast.map).await;
     if let Err(e) = &cleaned {
         shared.detach(fast, e);

@@ -10,12 +10,16 @@ use super::admit::{Admission, Admit};
 /// Sequential runs that are remembered, in 32 bytes each.
 const RUNS: usize = 4096;
 
-/// Admits the pages of reads of units that [`Filter`] finds hot: by default at the second read within two accesses for each
-/// unit of the fast volume, or at the first one soon after an eviction. Window and threshold follow what promotions bring.
+/// Units that the window is sized by at most, so that the filter of a large cache takes 128 MiB. It is as long for all larger
+/// ones.
+const UNITS_MAX: u64 = 1 << 22;
+
+/// Admits units that [`Filter`] finds hot: by default at the second read within two accesses for each unit that may have
+/// pages on the fast volume, or at the first one soon after an eviction. Window and threshold follow what promotions bring.
+/// Once a unit has a place, each page of it gets one at its second read.
 ///
-/// A write never admits its unit, since the slow volume is written anyway, and a request that continues a sequential run
-/// never does. Once a unit has a place, each read of other pages installs them. Takes 32 bytes for each unit of the fast
-/// volume.
+/// While room is free, every read is admitted. A write never admits its unit, since the slow volume is written anyway, and a
+/// request that continues a sequential run never does. Takes 32 bytes for each unit that may have pages, at most 128 MiB.
 #[derive(Debug)]
 pub struct Lazy {
     filter: Filter,
@@ -23,10 +27,10 @@ pub struct Lazy {
 }
 
 impl Lazy {
-    /// For a tier with places for `units` units. `now` is the start of its first period.
+    /// For a tier of which `units` units may have pages. `now` is the start of its first period.
     #[must_use]
     pub fn new(units: u64, now: Instant) -> Self {
-        let options = Options { writes: false, ..Options::new(units) };
+        let options = Options { writes: false, ..Options::new(units.min(UNITS_MAX)) };
         Self { filter: Filter::new(options, now), runs: Runs::new(RUNS) }
     }
 }
@@ -45,7 +49,11 @@ impl Admit for Lazy {
 
     fn unserved(&mut self, access: Access, now: Instant) -> Admission {
         self.filter.pass(now);
-        if access.sequential { Admission::Bypass } else { Admission::Pages }
+        if access.sequential { Admission::Bypass } else { Admission::Again }
+    }
+
+    fn fills_room(&self) -> bool {
+        true
     }
 
     fn hit(&mut self, promoted: Period, now: Instant) {
@@ -79,7 +87,7 @@ mod tests {
             assert_eq!(lazy.missed(access, Instant::ZERO), Admission::Bypass, "{access:?}");
         }
         assert_eq!(lazy.missed(READ, Instant::ZERO), Admission::Pages);
-        assert_eq!(lazy.unserved(READ, Instant::ZERO), Admission::Pages);
+        assert_eq!(lazy.unserved(READ, Instant::ZERO), Admission::Again);
         assert_eq!(lazy.unserved(run, Instant::ZERO), Admission::Bypass);
     }
 

@@ -1,14 +1,14 @@
 //! Which units have pages on the fast volume, which of these are valid, and where they are. Pure: it knows no bytes.
 //!
 //! ```text
-//!            take_entry           begin_fill              set
+//!            take_entry           place_fill              set
 //!   none ───────────────▶ entry ────────────▶ places ───────────▶ valid pages
 //!     ▲                                         │ evict: pages that were not read lately, or the unit
 //!     │         release: no pin, no mark        ▼
 //!     └──────────────────────────────────── waiting
 //! ```
 //! An *entry* is what is known of one unit: a table of its pages' places, and two bitmaps, of pages that are *valid* and of
-//! those *seen* by a read since the last visit of the eviction. A page that a change drops keeps its place, and the next
+//! those *seen* by a read since the last visit of the eviction, which need not be valid. A page that a change drops keeps its place, and the next
 //! write or fill uses it again.
 //!
 //! An entry that the durable checkpoint names is *marked*. A marked entry keeps its unit, and each place that it loses
@@ -28,6 +28,7 @@ use policy::promote::Period;
 use super::accesses::Batch;
 use super::bits::Bits;
 use super::figures::Room;
+use super::fills::{Fills, Number};
 use super::places::{Place, Places};
 use super::record::{self, Placed};
 use super::route::PAGE;
@@ -44,8 +45,6 @@ const NAMED_MAX: usize = 2 << 30;
 const HELD: u8 = 1;
 const RANKED: u8 = 2;
 const LEAVING: u8 = 4;
-/// A change came while a fill was under way: what it fills is old.
-const ABORTED: u8 = 8;
 /// The current checkpoint names it.
 const CURRENT: u8 = 16;
 /// The checkpoint that is being written names it.
@@ -75,7 +74,6 @@ struct Entry {
     next: Slot,
     /// Readers, writers and fills that use the entry's places.
     pins: u32,
-    fills: u32,
     /// When the unit got its entry.
     promoted: Period,
     flags: u8,
@@ -104,6 +102,7 @@ pub(super) struct Map {
     /// Units with dirty pages that are not recorded, by object and number.
     unrecorded: BTreeMap<(u32, u32), Slot>,
     is_dead: bool,
+    fills: Fills,
     free: Vec<Slot>,
     leaving: Vec<Slot>,
     places: Places,
@@ -133,6 +132,7 @@ impl Map {
             last_dirty: 0,
             unrecorded: BTreeMap::new(),
             is_dead: false,
+            fills: Fills::default(),
             free: Vec::new(),
             leaving: Vec::new(),
             places: Places::new(size.places),
@@ -199,8 +199,8 @@ impl Map {
     fn grow(&mut self) {
         let unit = Unit { object: 0, extent: 0 };
         let (promoted, table) = Default::default();
-        let (next, pins, fills, flags, dirty_since) = (NONE, 0, 0, 0, 0);
-        let entry = Entry { unit, next, pins, fills, promoted, flags, table, dirty_since };
+        let (next, pins, flags, dirty_since) = (NONE, 0, 0, 0);
+        let entry = Entry { unit, next, pins, promoted, flags, table, dirty_since };
         self.entries.push(entry);
         for bits in [
             &mut self.valid,
@@ -290,10 +290,32 @@ impl Map {
         self.entries[entry as usize].table.runs(pages)
     }
 
-    /// A user read these pages: those that are valid have been seen. A page that is installed was not, so one that is read
-    /// only once leaves at the first visit.
+    /// A user read these pages: those that are valid have been seen.
     pub(super) fn see(&mut self, entry: Slot, pages: &Range<u32>) {
         self.seen.set_common(entry, pages, &self.valid);
+    }
+
+    /// A user read pages that are not valid: they have been seen. Returns those from the first to the last one that was seen
+    /// before or has a place.
+    pub(super) fn see_again(&mut self, entry: Slot, pages: &Range<u32>) -> Range<u32> {
+        let table = &self.entries[entry as usize].table;
+        let is_worth = |&page: &u32| self.seen.has(entry, page) || table.find(page).is_some();
+        let first = pages.clone().find(is_worth);
+        let last = pages.clone().rfind(is_worth);
+        self.seen.set(entry, pages);
+        first.zip(last).map_or(0..0, |(first, last)| first..last + 1)
+    }
+
+    /// Whether a fill of these pages is under way already.
+    pub(super) fn is_filling(&self, entry: Slot, pages: &Range<u32>) -> bool {
+        self.fills.covers(entry, pages)
+    }
+
+    /// Makes pages valid, as [`Map::set`], that a fill has installed. It was no read of them: one that is not read again leaves
+    /// at the first visit.
+    pub(super) fn set_filled(&mut self, entry: Slot, pages: &Range<u32>) {
+        self.seen.clear_others(entry, pages, &self.valid);
+        self.set(entry, pages);
     }
 
     /// Makes pages valid, which have places, unless the unit leaves.
@@ -306,7 +328,7 @@ impl Map {
         }
     }
 
-    /// Makes pages invalid, and the fills under way void. The pages keep their places.
+    /// Makes pages invalid, and their fills under way void. The pages keep their places.
     pub(super) fn drop_pages(&mut self, entry: Slot, pages: &Range<u32>) {
         debug_assert!(
             pages.clone().all(|page| !self.dirty.has(entry, page)),
@@ -314,10 +336,7 @@ impl Map {
         );
         let dropped = self.valid.clear(entry, pages);
         self.counted.cached_bytes -= u64::from(dropped) * PAGE;
-        let entry = &mut self.entries[entry as usize];
-        if entry.fills > 0 {
-            entry.flags |= ABORTED;
-        }
+        self.fills.void(entry, pages);
     }
 
     pub(super) fn pin(&mut self, entry: Slot) {
@@ -332,15 +351,14 @@ impl Map {
         self.entries[entry as usize].pins > 0
     }
 
-    /// Whether a write may go to the unit's places: it stays, and no fill is under way.
-    pub(super) fn is_writable(&self, entry: Slot) -> bool {
-        let entry = &self.entries[entry as usize];
-        entry.fills == 0 && entry.flags & LEAVING == 0
+    /// Whether a write may go to the places of these pages: the unit stays, and no fill of them is under way.
+    pub(super) fn is_writable(&self, entry: Slot, pages: &Range<u32>) -> bool {
+        self.entries[entry as usize].flags & LEAVING == 0 && !self.fills.touches(entry, pages)
     }
 
-    /// Whether a fill under way is void: a change came.
-    pub(super) fn is_aborted(&self, entry: Slot) -> bool {
-        self.entries[entry as usize].flags & (ABORTED | LEAVING) != 0
+    /// Whether a fill under way is void: a change came, or its unit left.
+    pub(super) fn is_void(&self, entry: Slot, fill: Number) -> bool {
+        self.fills.is_void(entry, fill)
     }
 
     /// Whether a checkpoint, the durable one or the one that is being written, names the unit.

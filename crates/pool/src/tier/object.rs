@@ -1,10 +1,12 @@
 //! An object of a tier: reads from either volume, changes on the slow one first of all.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use futures_util::future::{join, try_join, try_join_all};
+use futures_util::future::{Either, join, select, try_join, try_join_all};
 use policy::purpose::{Origin, Step};
 use volume::ranges::Claim;
 use volume::{
@@ -16,6 +18,7 @@ use super::accesses::counts;
 use super::back::{self, Begun};
 use super::fast::{Changed, Fast, Fill, Reading, Source, units};
 use super::flush;
+use super::reads::Joined;
 use super::route::{self, Piece};
 use super::shared::{Install, Shared};
 use super::stale;
@@ -23,6 +26,9 @@ use super::track::{Changing, Ended, Track};
 
 /// The purpose of what follows a change of length.
 const LEN: Io = Io::new(Origin::UserWrite, Step::Data);
+
+/// How long a reader waits for another one's bytes before it reads itself: the other may be a future that nobody polls.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct TierObject {
     pub(super) shared: Arc<Shared>,
@@ -45,10 +51,12 @@ impl TierObject {
     }
 
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        let range = extent::within(offset, into.len() as u64, self.slow.len());
         if self.is_plain() {
+            // A removal that failed leaves stale bytes.
+            self.refuse_stale(&range)?;
             return self.slow.read_at(offset, into, io).await;
         }
-        let range = extent::within(offset, into.len() as u64, self.slow.len());
         if range.is_empty() {
             into.resize(0);
             return Ok(into);
@@ -81,7 +89,7 @@ impl TierObject {
         self.shared.counters.missed_bytes.add(missed);
         self.shared.counters.hit_bytes.add(len as u64 - missed);
         if reading.route.fast.is_empty() && reading.fills.is_empty() {
-            return self.slow.read_at(offset, into, io).await;
+            return self.missed(&range, into, io).await;
         }
         match self.read_both(&fast, reading, &range, into, io).await? {
             Ok(read) => Ok(read),
@@ -116,7 +124,7 @@ impl TierObject {
             if into.is_empty() {
                 return Ok(into);
             }
-            self.slow.read_at(wanted.start, into, io).await
+            self.missed(&wanted, into, io).await
         };
         let (hits, missed) = join(try_join_all(pieces), missed).await;
         drop(pins);
@@ -148,6 +156,32 @@ impl TierObject {
         Ok(Ok(into))
     }
 
+    /// Reads a range from the slow volume, or has the bytes of another user's read that is under way.
+    async fn missed(&self, range: &Range<u64>, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        if !counts(io) {
+            return self.slow.read_at(range.start, into, io).await;
+        }
+        let joined = self.track.reads.join(range, &self.track.changes, self.shared.unit);
+        let leader = match joined {
+            Joined::Leads(leader) => Some(leader),
+            Joined::Alone => None,
+            Joined::Follows(follower) => {
+                let patience = self.shared.accesses.sleep(PATIENCE);
+                let followed = pin!(follower.bytes(range));
+                if let Either::Left((Some(bytes), _)) = select(followed, patience).await {
+                    into.copy_from_slice(&bytes);
+                    return Ok(into);
+                }
+                None
+            }
+        };
+        let read = self.slow.read_at(range.start, into, io).await?;
+        if let Some(leader) = leader {
+            leader.end(&read);
+        }
+        Ok(read)
+    }
+
     /// Queues fills with the bytes that were read at `offset`.
     fn install(&self, fills: Vec<Fill>, offset: u64, bytes: &[u8], is_end: bool) {
         for fill in fills {
@@ -175,6 +209,7 @@ impl TierObject {
             None
         };
         let _claim = self.track.changes.claim(claimed.clone()).await;
+        self.track.reads.forget(&claimed);
         let marks = self.track.change(units(&marked, self.shared.unit));
         loop {
             let Some(fast) = self.shared.fast_for_change().await? else {
@@ -216,6 +251,7 @@ impl TierObject {
         }
         let claimed = route::widened(&range);
         let _claim = track.changes.claim(claimed.clone()).await;
+        track.reads.forget(&claimed);
         let len = self.slow.len().min(track.durable_len());
         let (fast, back) = loop {
             let Some(fast) = self.shared.fast_for_change().await? else { return Ok(false) };
@@ -343,21 +379,26 @@ impl TierObject {
         self.mend(&whole, io).await
     }
 
-    /// Makes a change after which no page of the range is cached.
+    /// Makes a change after which no page of the range is cached. `anew` gives the pages whose bytes are new after it, once the
+    /// range is claimed.
     async fn change(
         &self,
         range: Range<u64>,
         marked: Range<u64>,
         ended: Ended,
         on_slow: impl Future<Output = Result<()>> + Send,
+        (anew, io): (impl FnOnce() -> Result<Range<u64>> + Send, Io),
     ) -> Result<()> {
         if self.is_plain() {
             return on_slow.await;
         }
-        let change = self.begin(range, marked, false).await?;
+        // The claims last until the end, so that no page that is lost meanwhile is taken for a new one.
+        let Change { marks, changed: _changed, _claim, _flushes } =
+            self.begin(range, marked, false).await?;
+        let anew = anew()?;
         on_slow.await?;
-        change.marks.end(ended);
-        Ok(())
+        marks.end(ended);
+        self.mend(&anew, io).await
     }
 
     async fn sync_slow(&self, synced: Pending<'_, ()>) -> Result<()> {
@@ -418,7 +459,7 @@ impl Object for TierObject {
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        if self.is_plain() {
+        if self.slow.is_log() {
             return self.slow.blocking_read_at(offset, into, io);
         }
         blocking::read_at(self, offset, into, io)
@@ -433,24 +474,30 @@ impl Object for TierObject {
 
     fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
-            let range = extent::within(offset, len, self.slow.len());
+            // Up to where it is long once the change begins: a write may make it longer meanwhile.
+            let range = offset..offset.saturating_add(len);
             let zeroed = self.slow.zero(offset, len, room, io);
             if range.is_empty() {
                 return zeroed.await;
             }
-            let whole = self.refuse_stale_edges(&range)?;
-            self.change(range.clone(), range, Ended::Written, zeroed).await?;
-            self.mend(&whole, io).await
+            let anew = || self.refuse_stale_edges(&range);
+            self.change(range.clone(), range.clone(), Ended::Written, zeroed, (anew, io)).await
         })
     }
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             let range = len.min(self.slow.len())..u64::MAX;
-            self.track.cut_durable_len(len);
             let behind = len.next_multiple_of(route::PAGE)..u64::MAX;
-            self.change(range.clone(), range, Ended::Written, self.slow.set_len(len)).await?;
-            self.mend(&behind, LEN).await
+            let cut = async {
+                self.track.cut_durable_len(len);
+                let cut = self.slow.set_len(len).await;
+                // A sync that began meanwhile may know the old length.
+                self.track.cut_durable_len(len);
+                cut
+            };
+            let anew = || Ok(behind);
+            self.change(range.clone(), range, Ended::Written, cut, (anew, LEN)).await
         })
     }
 
@@ -478,12 +525,14 @@ impl Object for TierObject {
     /// The alignment may choose other bytes than those that were read.
     fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
-            let range = extent::within(offset, len, self.slow.len());
+            let range = offset..offset.saturating_add(len);
             let aligned = self.slow.align(offset, len, io);
             if range.is_empty() {
                 return aligned.await;
             }
-            self.change(range.clone(), range.start..range.start, Ended::Durable, aligned).await
+            let marked = range.start..range.start;
+            let anew = || Ok(0..0);
+            self.change(range, marked, Ended::Durable, aligned, (anew, io)).await
         })
     }
 

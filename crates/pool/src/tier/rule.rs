@@ -4,13 +4,14 @@ use policy::time::Instant;
 
 use super::admit::{Admit, Always};
 use super::lazy::Lazy;
+use super::tier::Options;
 
 /// A rule for admission.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Promotion {
     /// [`Always`]: every miss is admitted, as by Ceph's cache tiering, dm-cache and bcache.
     Demand,
-    /// [`Lazy`]: a unit is admitted after several accesses within a window.
+    /// [`Lazy`]: a unit is admitted after several reads within a window, and a page of it after two.
     #[default]
     Lazy,
 }
@@ -28,12 +29,12 @@ impl Promotion {
         }
     }
 
-    /// The rule for a tier with places for `units` units. `now` is the start of its first period.
+    /// The rule for a tier with these options. `now` is the start of its first period.
     #[must_use]
-    pub fn admit(self, units: u64, now: Instant) -> Box<dyn Admit> {
+    pub fn admit(self, options: &Options, now: Instant) -> Box<dyn Admit> {
         match self {
             Self::Demand => Box::new(Always),
-            Self::Lazy => Box::new(Lazy::new(units, now)),
+            Self::Lazy => Box::new(Lazy::new(options.entries().into(), now)),
         }
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use volume::ranges::Ranges;
 use volume::{Name, Object};
 
+use super::reads::Reads;
 use super::stale::Stale;
 
 /// A change of more units than this is remembered as one of everything from its beginning on.
@@ -27,6 +28,7 @@ pub(super) struct Track {
     pub(super) number: u32,
     /// Changes of bytes, in whole pages.
     pub(super) changes: Ranges,
+    pub(super) reads: Reads,
     /// The object is not cached any more: it was removed, or perhaps was.
     bypass: AtomicBool,
     unsynced: Mutex<Unsynced>,
@@ -94,6 +96,7 @@ impl Track {
             name,
             number,
             changes: Ranges::default(),
+            reads: Reads::default(),
             bypass: AtomicBool::new(false),
             unsynced: Mutex::default(),
             flushes: Ranges::default(),

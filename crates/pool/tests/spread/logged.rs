@@ -30,11 +30,11 @@ fn opening() -> Opening {
 }
 
 /// A log so small that it is emptied all the time.
-fn small() -> Options {
+pub(crate) fn small() -> Options {
     Options { limit: 96 * KIB, file_len: 24 * KIB, memory: 16 * KIB, ..Options::default() }
 }
 
-async fn open<V: Volume + Clone + 'static>(
+pub(crate) async fn open<V: Volume + Clone + 'static>(
     volumes: &[(u16, V)],
     options: Options,
 ) -> Result<(Spread, Logged)> {
@@ -45,7 +45,7 @@ async fn open<V: Volume + Clone + 'static>(
     Ok((pool, logged))
 }
 
-fn numbered<V: Clone>(volumes: &[V]) -> Vec<(u16, V)> {
+pub(crate) fn numbered<V: Clone>(volumes: &[V]) -> Vec<(u16, V)> {
     (0..).zip(volumes.iter().cloned()).collect()
 }
 
@@ -64,7 +64,7 @@ fn a_pool_with_a_log_conforms() {
     }
 }
 
-fn filled(len: u64, byte: u8) -> IoBuf {
+pub(crate) fn filled(len: u64, byte: u8) -> IoBuf {
     IoBuf::from(&vec![byte; len as usize][..])
 }
 
@@ -211,19 +211,26 @@ fn a_fragment_that_was_away_while_its_row_changed_is_not_used_when_it_is_back() 
     }
 }
 
-const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 
 /// What each sector may hold.
-struct Model {
-    sectors: Vec<Sector>,
+pub(crate) struct Model {
+    pub(crate) sectors: Vec<Sector>,
 }
 
 #[derive(Clone, Default)]
-struct Sector {
+pub(crate) struct Sector {
     /// What it holds now: one of these.
     now: BTreeSet<u32>,
     /// What it may hold after the power failed.
     kept: BTreeSet<u32>,
+}
+
+impl Sector {
+    /// It holds this, durably.
+    pub(crate) fn of(tag: u32) -> Self {
+        Self { now: BTreeSet::from([tag]), kept: BTreeSet::from([tag]) }
+    }
 }
 
 impl Model {
@@ -232,7 +239,7 @@ impl Model {
     }
 
     /// Writes of these under way together ended.
-    fn written(&mut self, writes: &[(Range<u64>, u32, bool)], acknowledged: bool) {
+    pub(crate) fn written(&mut self, writes: &[(Range<u64>, u32, bool)], acknowledged: bool) {
         let mut seen: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); self.sectors.len()];
         let mut durable = vec![false; self.sectors.len()];
         for (range, tag, is_durable) in writes {
@@ -255,12 +262,12 @@ impl Model {
         }
     }
 
-    fn synced(&mut self) {
+    pub(crate) fn synced(&mut self) {
         self.sectors.iter_mut().for_each(|sector| sector.kept = sector.now.clone());
     }
 
     /// What was read is there, and stays, unless the power failed meanwhile.
-    fn read(&mut self, range: &Range<u64>, bytes: &[u8], context: &str) {
+    pub(crate) fn read(&mut self, range: &Range<u64>, bytes: &[u8], context: &str) {
         let (first, sectors) = (range.start / SECTOR, self.touched(range));
         for ((at, sector), bytes) in (first..).zip(sectors).zip(bytes.chunks(SECTOR as usize)) {
             let tag = tag_of(bytes, &format!("{context}: sector {at}"));
@@ -273,12 +280,12 @@ impl Model {
         }
     }
 
-    fn crashed(&mut self) {
+    pub(crate) fn crashed(&mut self) {
         self.sectors.iter_mut().for_each(|sector| sector.now = sector.kept.clone());
     }
 }
 
-fn sectors_of(range: &Range<u64>, tag: u32) -> IoBuf {
+pub(crate) fn sectors_of(range: &Range<u64>, tag: u32) -> IoBuf {
     let tags = (0..(range.end - range.start) / 4).flat_map(|_| tag.to_le_bytes());
     IoBuf::from(&tags.collect::<Vec<_>>()[..])
 }
@@ -295,10 +302,7 @@ fn run(seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let len = SECTOR * random.random_range(100..400u64);
     let mut model = Model { sectors: vec![Sector::default(); (len / SECTOR) as usize] };
-    let mut zeros = Sector::default();
-    zeros.now.insert(0);
-    zeros.kept.insert(0);
-    model.sectors.fill(zeros);
+    model.sectors.fill(Sector::of(0));
     let mut tag = 0;
     let mut volumes: Vec<(u16, Mem)> = numbered(&mems(6));
     let mut next_volume = 6;
@@ -456,7 +460,7 @@ async fn live(
 }
 
 /// Compares each parity with the encoding of the data.
-async fn assert_parity(pool: &Spread, volumes: &[(u16, Mem)], context: &str) {
+pub(crate) async fn assert_parity(pool: &Spread, volumes: &[(u16, Mem)], context: &str) {
     let object = pool.objects().into_iter().find(|o| o.name.as_str() == "disk").unwrap();
     let mut fragments = vec![Vec::new(); code().fragments()];
     for placed in &object.copies {
@@ -476,14 +480,15 @@ async fn assert_parity(pool: &Spread, volumes: &[(u16, Mem)], context: &str) {
     assert!(parity == expected, "{context}: parity does not fit the data");
 }
 
+/// The seeds of the variable `SEEDS`, as first + count; else some.
+pub(crate) fn seeds(some: u64) -> Range<u64> {
+    let Ok(seeds) = std::env::var("SEEDS") else { return 0..some };
+    let (first, count) = seeds.split_once('+').unwrap();
+    let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
+    first..first + count
+}
+
 #[test]
 fn power_fails_at_any_step_and_two_volumes_are_lost_with_it() {
-    let (first, count) = match std::env::var("SEEDS") {
-        Ok(seeds) => {
-            let (first, count) = seeds.split_once('+').unwrap();
-            (first.parse().unwrap(), count.parse().unwrap())
-        }
-        Err(_) => (0, 60),
-    };
-    (first..first + count).for_each(run);
+    seeds(60).for_each(run);
 }

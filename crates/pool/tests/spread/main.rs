@@ -12,6 +12,8 @@ mod damage;
 mod faults;
 mod formats;
 mod full;
+mod full_rows;
+mod growing;
 mod hanging;
 mod in_place;
 mod jitter;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use policy::promote::Access;
 use policy::time::Instant;
 use pool::tier::{Admission, Admit, Tier};
@@ -138,6 +138,83 @@ fn logs_and_names_of_the_tier_stay_on_the_slow_volume() {
         assert_eq!(hidden, Some(volume::ErrorKind::NotFound));
         let kept = tier.remove(&reserved).await.err().map(kind);
         assert_eq!(kept, Some(volume::ErrorKind::NotFound));
+    });
+}
+
+/// A tier whose slow volume takes 10 ms for a read, and the log of its calls.
+async fn with_slow_reads(clock: &Clock) -> (Tier, Arc<dyn Object>, TraceLog) {
+    let (plan, log) = (FaultPlan::new(1), TraceLog::new(4000));
+    let slow = Fault::new(Mem::new("slow"), "slow", &plan, clock);
+    let slow = Arc::new(Trace::new(slow, "slow", &log, clock));
+    let fast = Arc::new(Mem::new("fast"));
+    let admit = Box::new(pool::tier::Always);
+    let tier = Tier::open(slow, Some(fast), options(8), admit, clock).await.unwrap();
+    let object = fill(&tier, "a", UNIT, 1).await;
+    plan.inject(Rule::new(Effect::Slow(Duration::from_millis(10))).on(Op::Read));
+    (tier, object, log)
+}
+
+fn reads(log: &TraceLog) -> usize {
+    log.records().iter().filter(|record| record.call.op == Op::Read).count()
+}
+
+#[test]
+fn readers_of_the_same_bytes_cost_the_slow_volume_one_read() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let (tier, object, log) = with_slow_reads(&clock).await;
+        let before = reads(&log);
+        let all = (0..8).map(async |page| {
+            clock.sleep(Duration::from_millis(page)).await;
+            let (from, len) = if page == 0 { (0, UNIT) } else { (page * PAGE + 5, 100) };
+            let expected = &content(UNIT, 1)[from as usize..(from + len) as usize];
+            assert_eq!(read(&*object, from, len).await, expected);
+        });
+        join_all(all).await;
+        assert_eq!(reads(&log) - before, 1);
+        tier.install_all().await;
+        assert_eq!(tier.figures().promoted_bytes, UNIT, "and it is installed once");
+    });
+}
+
+#[test]
+fn a_read_after_a_write_does_not_share_one_from_before_it() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let (_tier, object, log) = with_slow_reads(&clock).await;
+        let before = reads(&log);
+        let change = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            object.write_at(PAGE, IoBuf::from(&[9; PAGE as usize][..]), IO).await.unwrap();
+            assert_eq!(read(&*object, PAGE, PAGE).await, [9; PAGE as usize]);
+        };
+        join(read(&*object, 0, UNIT), change).await;
+        assert_eq!(reads(&log) - before, 2);
+    });
+}
+
+/// It zeroes what a write adds to the object before its turn.
+#[test]
+fn a_zero_behind_the_end_of_an_object_takes_turns_with_a_write_that_extends_it() {
+    let (clock, plan) = (Clock::simulated(), FaultPlan::new(1));
+    let mem = Mem::new("slow");
+    let slow = Arc::new(Fault::new(mem.clone(), "slow", &plan, &clock));
+    let (fast, admit) = (Arc::new(Mem::new("fast")), Box::new(pool::tier::Always));
+    let opened = Tier::open(slow, Some(fast), options(8), admit, &clock);
+    clock.run(async {
+        let tier = opened.await.unwrap();
+        let object = fill(&tier, "a", UNIT, 1).await;
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(10))).on(Op::Zero));
+        let zero = object.zero(0, 2 * UNIT, volume::Zeros::Free, IO);
+        let extend = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            object.write_at(UNIT, IoBuf::from(&[9; PAGE as usize][..]), IO).await.unwrap();
+            read(&*object, UNIT, PAGE).await;
+            tier.install_all().await;
+        };
+        join(zero, extend).await.0.unwrap();
+        let truth = mem.open(&name("a")).await.unwrap();
+        assert_eq!(read(&*object, UNIT, PAGE).await, read(&*truth, UNIT, PAGE).await);
     });
 }
 

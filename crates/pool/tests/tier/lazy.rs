@@ -14,7 +14,7 @@ use crate::rig::{IO, PAGE, UNIT, beside, fill, name, options, read};
 const SLOTS: u64 = 16;
 
 fn open(promotion: Promotion, options: Options, clock: &Clock) -> Tier {
-    let admit = promotion.admit(options.units(), clock.now());
+    let admit = promotion.admit(&options, clock.now());
     let (slow, fast) = (Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")));
     block_on(Tier::open(slow, Some(fast), options, admit, clock)).unwrap()
 }
@@ -38,10 +38,20 @@ async fn grown(tier: &Tier, work: impl Future<Output = ()>) -> Figures {
     }
 }
 
+/// Fills the fast volume with an object that nobody else reads.
+async fn take_room(tier: &Tier) {
+    let object = fill(tier, "other", 2 * SLOTS * UNIT, 9).await;
+    for unit in (0..2 * SLOTS).rev() {
+        read(&*object, unit * UNIT, UNIT).await;
+        tier.install_all().await;
+    }
+}
+
 #[test]
-fn the_second_read_of_a_unit_is_installed_and_then_every_page_that_is_read() {
+fn a_unit_has_a_place_after_its_second_read_and_a_page_of_it_after_its_own() {
     let tier = open(Promotion::Lazy, options(SLOTS), &Clock::simulated());
     block_on(async {
+        take_room(&tier).await;
         let object = fill(&tier, "a", 8 * UNIT, 1).await;
         let object = &*object;
         let promoted = async |page: u64| {
@@ -49,9 +59,27 @@ fn the_second_read_of_a_unit_is_installed_and_then_every_page_that_is_read() {
         };
         assert_eq!(promoted(3).await, 0, "the first read of the unit");
         assert_eq!(promoted(9).await, PAGE, "the second one: its own page");
-        assert_eq!(promoted(3).await, PAGE, "the unit has a place");
         assert_eq!(promoted(9).await, 0, "a hit");
+        assert_eq!(promoted(3).await, 0, "the first read since the unit has a place");
+        assert_eq!(promoted(3).await, PAGE, "the second one");
+        assert_eq!(promoted(3).await, 0, "a hit");
         assert_eq!(promoted(20).await, 0, "another unit");
+    });
+}
+
+#[test]
+fn what_is_read_takes_free_room_at_once() {
+    let tier = open(Promotion::Lazy, options(SLOTS), &Clock::simulated());
+    block_on(async {
+        let object = fill(&tier, "a", 40 * UNIT, 1).await;
+        let once = async {
+            for unit in (0..40).rev() {
+                read(&*object, unit * UNIT, UNIT).await;
+                tier.install_all().await;
+            }
+        };
+        let promoted = grown(&tier, once).await.promoted_bytes / UNIT;
+        assert!((SLOTS - 3..=SLOTS).contains(&promoted), "{promoted}: as much as there is room");
     });
 }
 
@@ -71,6 +99,7 @@ fn a_sequential_scan_is_never_promoted() {
     const LEN: u64 = 64 * UNIT;
     let tier = open(Promotion::Lazy, options(SLOTS), &Clock::simulated());
     block_on(async {
+        take_room(&tier).await;
         let object = fill(&tier, "a", LEN, 1).await;
         let scan = async {
             for offset in (0..LEN).step_by(PAGE as usize) {
@@ -112,6 +141,7 @@ fn a_scan_over_cached_pages_is_still_a_scan() {
 fn writes_and_the_pools_own_reads_do_not_count() {
     let tier = open(Promotion::Lazy, options(SLOTS), &Clock::simulated());
     block_on(async {
+        take_room(&tier).await;
         let object = fill(&tier, "a", UNIT, 1).await;
         let work = async {
             for page in [1, 9, 3] {
@@ -133,6 +163,7 @@ fn a_unit_that_was_evicted_lately_is_promoted_at_once() {
     let eviction = policy::cache::Kind::Clock2QPlus;
     let tier = open(Promotion::Lazy, Options { eviction, ..options(SLOTS) }, &Clock::simulated());
     block_on(async {
+        take_room(&tier).await;
         let object = fill(&tier, "a", 40 * UNIT, 1).await;
         let object = &*object;
         // More than fits, in no sequence.

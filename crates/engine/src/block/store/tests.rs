@@ -6,6 +6,7 @@ mod crashes;
 mod devices;
 mod full;
 mod model;
+mod removals;
 mod stored;
 
 use std::ops::Range;

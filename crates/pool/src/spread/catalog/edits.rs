@@ -297,7 +297,7 @@ impl Catalog {
 
 impl Table {
     /// The name of an uncommitted object; `None` for others.
-    fn uncommitted_name(&self, id: ObjectId) -> Option<Name> {
+    pub(super) fn uncommitted_name(&self, id: ObjectId) -> Option<Name> {
         self.uncommitted.iter().find_map(|(name, &other)| (other == id).then(|| name.clone()))
     }
 }

@@ -81,6 +81,28 @@ impl Catalog {
         self.inode_of(&mut table, None, id).ok_or_else(|| gone(id))
     }
 
+    /// The object of this number, if it has a name, also one that is uncommitted.
+    ///
+    /// # Errors
+    /// `Gone`: it was removed.
+    pub(super) fn named_inode_by_id(&self, id: ObjectId) -> Result<Arc<Inode>> {
+        let mut table = self.table.lock();
+        if table.uncommitted_name(id).is_none() {
+            self.must_live(id)?;
+        }
+        self.inode_of(&mut table, None, id).ok_or_else(|| gone(id))
+    }
+
+    /// Whether a sync has nothing to record of an object's first `end` bytes: the manifest has them, or the object has no
+    /// name any more.
+    pub(super) fn is_committed(&self, inode: &Inode, end: u64) -> bool {
+        let table = self.table.lock();
+        match self.committed_len(inode) {
+            Some(known) => end <= known,
+            None => table.uncommitted_name(inode.id).is_none() && !self.has(inode.id),
+        }
+    }
+
     /// Every object whose name begins with `prefix`, in the order of names.
     pub(super) fn inodes(&self, prefix: &str) -> Vec<(Name, Arc<Inode>)> {
         let mut table = self.table.lock();

@@ -205,7 +205,7 @@ impl Map {
         (unchanged, recorded.runs)
     }
 
-    /// These pages are as on the slow volume.
+    /// These pages are as on the slow volume. A fill of them that began before may have older bytes: it is void.
     pub(in crate::tier) fn set_clean(&mut self, pages: &Pages) {
         let entry = pages.entry;
         for run in &pages.runs {
@@ -213,6 +213,7 @@ impl Map {
             self.counted.dirty_bytes -= u64::from(cleaned) * PAGE;
             self.recorded.clear(entry, &run.pages());
             self.flushing.clear(entry, &run.pages());
+            self.fills.void(entry, &run.pages());
         }
         if !self.dirty.has_any(entry) {
             let since = std::mem::take(&mut self.entries[entry as usize].dirty_since);

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use policy::cache::Slot;
 
-use super::{ABORTED, CURRENT, Entry, LEAVING, Map, NEXT, RANKED, Unit, bytes_of, key};
+use super::{CURRENT, Entry, HELD, LEAVING, Map, NEXT, RANKED, Unit, bytes_of, key};
+use crate::tier::fills::Number;
 use crate::tier::places::Place;
 use crate::tier::route::PAGE;
 use crate::tier::table::{Run, Table};
@@ -55,6 +56,12 @@ impl Map {
     pub(in crate::tier) fn is_short(&self) -> bool {
         let (places, entries) = self.wanted();
         self.room() < places.div_ceil(2) || self.free_entries() < entries.div_ceil(2)
+    }
+
+    /// Whether more is free than evictions leave, of which the last one may take a whole unit.
+    pub(in crate::tier) fn is_roomy(&self) -> bool {
+        let (places, entries) = self.wanted();
+        self.room() > 2 * places + self.size.pages && self.free_entries() > 2 * entries
     }
 
     /// Visits units until the places and entries that should be free are, or will be. False if it shall be called again, since
@@ -109,17 +116,29 @@ impl Map {
         Some(entry)
     }
 
-    /// Begins a fill of pages: gives those places that have none, and pins the entry. Returns where they are; `None` if the unit
-    /// leaves, an older fill is void and not over yet, or too few places are free. Then an entry without pages leaves.
+    /// Begins a fill of pages, which has no places yet; `None` if the unit leaves, or an older fill of one of them is void and
+    /// not over yet.
     pub(in crate::tier) fn begin_fill(
         &mut self,
         entry: Slot,
         pages: &Range<u32>,
+    ) -> Option<Number> {
+        let leaves = self.entries[entry as usize].flags & LEAVING != 0;
+        if leaves { None } else { self.fills.begin(entry, pages) }
+    }
+
+    /// Gives pages of a fill places where they have none, and pins the entry. Returns where they are; `None` if the fill is void,
+    /// or too few places are free.
+    pub(in crate::tier) fn place_fill(
+        &mut self,
+        entry: Slot,
+        fill: Number,
+        pages: &Range<u32>,
     ) -> Option<Vec<Run>> {
-        if self.is_aborted(entry) {
+        if self.is_void(entry, fill) {
             return None;
         }
-        self.begin(entry);
+        self.pin(entry);
         if self.give_places(entry, pages) {
             // Dirty pages have newer bytes than any fill.
             let mut runs: Vec<_> = self.runs(entry, pages.clone()).collect();
@@ -131,14 +150,8 @@ impl Map {
             }
             return Some(runs);
         }
-        self.end_fill(entry);
+        self.unpin(entry);
         None
-    }
-
-    fn begin(&mut self, entry: Slot) {
-        let entry = &mut self.entries[entry as usize];
-        entry.fills += 1;
-        entry.pins += 1;
     }
 
     /// Gives pages places; false if too few are free.
@@ -175,16 +188,13 @@ impl Map {
         true
     }
 
-    pub(in crate::tier) fn end_fill(&mut self, entry: Slot) {
-        let is_empty = !self.valid.has_any(entry);
-        let held = &mut self.entries[entry as usize];
-        held.fills -= 1;
-        held.pins -= 1;
-        if held.fills == 0 {
-            held.flags &= !ABORTED;
-            if is_empty && held.pins == 0 && held.flags & LEAVING == 0 {
-                self.leave(entry);
-            }
+    /// Ends a fill. An entry without pages leaves then.
+    pub(in crate::tier) fn end_fill(&mut self, entry: Slot, fill: Number) {
+        self.fills.end(entry, fill);
+        let held = &self.entries[entry as usize];
+        let stays = held.flags & (HELD | LEAVING) == HELD && held.pins == 0;
+        if stays && !self.fills.has_any(entry) && !self.valid.has_any(entry) {
+            self.leave(entry);
         }
     }
 
@@ -209,8 +219,9 @@ impl Map {
     pub(in crate::tier) fn evict(&mut self, take: Take) -> bool {
         for _ in 0..PASSED_MAX {
             let Some(entry) = self.policy.evict() else { return false };
-            let held = &mut self.entries[entry as usize];
-            let (is_pinned, hash) = (held.pins > 0, key(held.unit));
+            let held = &self.entries[entry as usize];
+            let begins = held.table.pages() == 0 && self.fills.has_any(entry);
+            let (is_pinned, hash) = (held.pins > 0 || begins, key(held.unit));
             // What is dirty is only here.
             let is_pinned = is_pinned || (take == Take::Unit && self.has_dirty(entry));
             if !is_pinned && (take == Take::Unit || !self.trim(entry)) {
@@ -295,6 +306,7 @@ impl Map {
     }
 
     fn unlink(&mut self, entry: Slot) {
+        self.fills.forget(entry);
         let bucket = self.bucket(self.entries[entry as usize].unit);
         let next = self.entries[entry as usize].next;
         let mut at = self.buckets[bucket];

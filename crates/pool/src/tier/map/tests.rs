@@ -18,10 +18,14 @@ const fn unit(extent: u32) -> Unit {
 fn fill(map: &mut Map, extent: u32, pages: Range<u32>) -> Option<Slot> {
     let unit = unit(extent);
     let entry = map.find(unit).or_else(|| map.take_entry(unit))?;
-    map.begin_fill(entry, &pages)?;
-    map.set(entry, &pages);
-    map.end_fill(entry);
-    Some(entry)
+    let number = map.begin_fill(entry, &pages)?;
+    let placed = map.place_fill(entry, number, &pages);
+    if placed.is_some() {
+        map.set(entry, &pages);
+        map.unpin(entry);
+    }
+    map.end_fill(entry, number);
+    placed.map(|_| entry)
 }
 
 fn mark_all(map: &mut Map) {
@@ -175,15 +179,17 @@ fn a_fill_without_room_leaves_no_entry() {
 fn a_change_makes_the_fills_under_way_void() {
     let mut map = map(16, 2);
     let entry = fill(&mut map, 0, 7..8).unwrap();
-    let begins = |map: &mut Map| map.begin_fill(entry, &(0..2)).is_some();
-    assert!(begins(&mut map) && begins(&mut map));
-    assert!(!map.is_writable(entry));
+    let first = map.begin_fill(entry, &(0..2)).unwrap();
+    let second = map.begin_fill(entry, &(2..4)).unwrap();
+    assert!(!map.is_writable(entry, &(1..3)) && map.is_writable(entry, &(4..8)));
     map.drop_pages(entry, &(0..1));
-    assert!(map.is_aborted(entry) && !begins(&mut map), "the old fill may write later");
-    map.end_fill(entry);
-    assert!(map.is_aborted(entry));
-    map.end_fill(entry);
-    assert!(!map.is_aborted(entry) && begins(&mut map));
+    assert!(map.is_void(entry, first) && !map.is_void(entry, second));
+    assert_eq!(map.place_fill(entry, first, &(0..2)), None);
+    assert_eq!(map.begin_fill(entry, &(1..2)), None, "the old fill may write later");
+    map.end_fill(entry, first);
+    assert!(map.begin_fill(entry, &(1..2)).is_some());
+    map.leave(entry);
+    assert!(map.is_void(entry, second), "the unit leaves");
 }
 
 #[test]
@@ -242,7 +248,8 @@ fn no_page_and_no_checkpoint_ever_has_the_bytes_of_another_page() {
                 0..9 => {
                     let entry = map.find(unit(extent)).or_else(|| map.take_entry(unit(extent)));
                     let begun = entry.and_then(|e| Some((e, map.begin_fill(e, &pages)?)));
-                    if let Some((entry, runs)) = begun {
+                    let Some((entry, number)) = begun else { continue };
+                    if let Some(runs) = map.place_fill(entry, number, &pages) {
                         assert_eq!(
                             runs.iter().map(|run| u32::from(run.count)).sum::<u32>(),
                             pages.end - pages.start
@@ -253,8 +260,9 @@ fn no_page_and_no_checkpoint_ever_has_the_bytes_of_another_page() {
                             }
                         }
                         map.set(entry, &pages);
-                        map.end_fill(entry);
+                        map.unpin(entry);
                     }
+                    map.end_fill(entry, number);
                 }
                 9..15 => {
                     if let Some(entry) = map.find(unit(extent)) {

@@ -83,7 +83,7 @@ impl Fixture {
             Arm::Tier(promotion, unit) => {
                 let above = blank();
                 let options = Options { unit, ..Options::new(scale.cache(), IDENTITY) };
-                let admit = promotion.admit(options.units(), clock.now());
+                let admit = promotion.admit(&options, clock.now());
                 let (slow, fast): (Arc<dyn Volume>, Arc<dyn Volume>) =
                     (below.clone(), above.clone());
                 let tier = Tier::open(slow, Some(fast), options, admit, clock);

@@ -68,14 +68,25 @@ impl Device {
 
     async fn clean_extent(&self, regions: &[u64]) -> Result<()> {
         let Some(&first) = regions.first() else { return Ok(()) };
-        let Some(extent) = self.extent(first / self.shape.regions).await? else {
-            return self.clean_removed(regions).await;
-        };
+        loop {
+            let Some(extent) = self.extent(first / self.shape.regions).await? else {
+                return self.clean_removed(regions).await;
+            };
+            match self.clean_of(&extent, regions).await {
+                // It was removed meanwhile, and may be made again.
+                Err(_) if extent.is_gone() => {}
+                cleaned => return cleaned,
+            }
+        }
+    }
+
+    /// Cleans regions of an extent that exists.
+    async fn clean_of(&self, extent: &Arc<Extent>, regions: &[u64]) -> Result<()> {
         let mut candidates = Vec::new();
         for &number in regions {
-            self.settle_region(&extent, number % self.shape.regions).await?;
+            self.settle_region(extent, number % self.shape.regions).await?;
             let page = self.shared.pages.get((extent.incarnation, number % self.shape.regions));
-            self.load_page(&extent, &page, number % self.shape.regions, IDLE).await?;
+            self.load_page(extent, &page, number % self.shape.regions, IDLE).await?;
             // Only now: a page that is lost counts as a change.
             let Some(epoch) = self.regions.idle(number) else { continue };
             if extent.is_gone() {
@@ -83,15 +94,15 @@ impl Device {
                 return Ok(());
             }
             let candidate = Candidate { number, epoch };
-            if self.verify(&extent, &page, &candidate).await? {
-                self.write_page(&extent, &page, number % self.shape.regions, IDLE).await?;
+            if self.verify(extent, &page, &candidate).await? {
+                self.write_page(extent, &page, number % self.shape.regions, IDLE).await?;
                 candidates.push(candidate);
             }
         }
         if candidates.is_empty() {
             return Ok(());
         }
-        let object = self.object(&extent).await?;
+        let object = self.object(extent).await?;
         object.sync(IDLE).await.map_err(|e| self.failed(e))?;
         if extent.is_gone() {
             // Its removal may not be durable.

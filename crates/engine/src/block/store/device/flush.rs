@@ -29,21 +29,23 @@ impl Device {
         let mut taken = Unflushed { device: self, extents: BTreeMap::new(), removed: false };
         taken.extents = std::mem::take(&mut *self.unsynced.lock());
         taken.removed = self.removed.swap(false, Ordering::AcqRel);
-        let syncs = taken.extents.values().map(async |extent| match self.object(extent).await {
-            Ok(object) => match object.sync(WRITE).await {
-                Err(_) if !self.extents.has(extent) => Ok(()),
-                synced => synced.map_err(|e| self.failed(e)),
-            },
-            Err(_) if !self.extents.has(extent) => Ok(()),
-            Err(error) => Err(error),
+        let syncs = taken.extents.values().map(async |extent| match self.sync(extent).await {
+            // It was removed meanwhile, or is being removed.
+            Err(_) if extent.is_gone() => self.finish_removal(extent.number).await,
+            synced => synced,
         });
         all(join_all(syncs).await)?;
+        taken.removed |= self.removed.swap(false, Ordering::AcqRel);
         if taken.removed {
             self.marks.sync().await.map_err(|e| self.failed(e))?;
         }
         taken.extents.clear();
         taken.removed = false;
         Ok(())
+    }
+
+    async fn sync(&self, extent: &Extent) -> Result<()> {
+        self.object(extent).await?.sync(WRITE).await.map_err(|e| self.failed(e))
     }
 
     /// The next flush syncs the extent, if it still exists.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use volume::{Extent as Part, extent as parts};
 
 use super::super::super::Result;
+use super::super::extents::Extent;
 use super::super::shape::Piece;
 use super::Device;
 
@@ -17,14 +18,7 @@ impl Device {
             let base = number * self.shape.extent();
             parts::push(&mut found, end..base + inside.start, true);
             end = base + inside.end;
-            let Some(extent) = self.extent(number).await? else {
-                parts::push(&mut found, base + inside.start..end, true);
-                continue;
-            };
-            self.settle(&extent, &inside).await?;
-            let object = self.object(&extent).await?;
-            let of = object.extents(inside.start, inside.end - inside.start).await;
-            for Part { range, is_hole } in of.map_err(|e| self.failed(e))? {
+            for Part { range, is_hole } in self.parts_of(number, &inside).await? {
                 parts::push(&mut found, base + range.start..base + range.end, is_hole);
             }
             if found.len() > most {
@@ -37,5 +31,26 @@ impl Device {
         // The extents of a deleted device are gone.
         self.must_live()?;
         Ok(found)
+    }
+
+    /// The same for a range of one extent.
+    async fn parts_of(&self, number: u64, range: &Range<u64>) -> Result<Vec<Part>> {
+        loop {
+            let Some(extent) = self.extent(number).await? else {
+                return Ok(vec![Part { range: range.clone(), is_hole: true }]);
+            };
+            match self.parts_in(&extent, range).await {
+                // It was removed meanwhile, and may be made again.
+                Err(_) if extent.is_gone() => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn parts_in(&self, extent: &Extent, range: &Range<u64>) -> Result<Vec<Part>> {
+        self.settle(extent, range).await?;
+        let object = self.object(extent).await?;
+        let found = object.extents(range.start, range.end - range.start).await;
+        found.map_err(|e| self.failed(e))
     }
 }
