@@ -81,14 +81,14 @@ pub(super) async fn unmark(shared: &Shared, fast: &Fast, of: &[Unit]) -> Result<
         of.iter().filter_map(named).collect()
     };
     let names: Vec<_> = units.iter().map(|(name, unit)| (name.clone(), unit.extent)).collect();
-    let decide = |apply: &mut dyn FnMut(&dyn Fn(usize) -> bool)| {
+    let cleared = shared.dirty.clear(&names, |apply| {
         let map = fast.map.lock();
         apply(&|at| {
             let entry = map.find(units[at].1);
             !map.is_dead() && !entry.is_some_and(|entry| map.has_dirty(entry))
         });
-    };
-    shared.dirty.clear(&names, decide).await
+    });
+    cleared.await
 }
 
 /// Drops what is dirty of an object that is about to be removed, and whose changes and flushes the caller has claimed. Until

@@ -135,7 +135,10 @@ fn replay(bytes: &[u8]) -> Option<Stored> {
 }
 
 /// Units by entry, while edits are applied.
-struct Replayed(BTreeMap<Slot, (Name, u32, Vec<Run>, BTreeMap<u32, Place>)>);
+struct Replayed(BTreeMap<Slot, Held>);
+
+/// The object and the number of a unit, the runs of its clean pages, and the places of its dirty ones.
+type Held = (Name, u32, Vec<Run>, BTreeMap<u32, Place>);
 
 impl Replayed {
     fn new(checkpoint: &Checkpoint) -> Self {
@@ -178,7 +181,7 @@ impl Replayed {
         Some(())
     }
 
-    fn empty(name: &Name, extent: u32) -> (Name, u32, Vec<Run>, BTreeMap<u32, Place>) {
+    fn empty(name: &Name, extent: u32) -> Held {
         (name.clone(), extent, Vec::new(), BTreeMap::new())
     }
 

@@ -354,7 +354,13 @@ impl TierObject {
         let marked = range.start.min(self.slow.len())..range.end;
         let change = self.begin(range.clone(), marked, counts(io)).await?;
         let Change { marks, changed, _claim, _flushes } = change;
-        let whole = self.refuse_stale_edges(&range)?;
+        let whole = match self.refuse_stale_edges(&range) {
+            Ok(whole) => whole,
+            Err(e) => {
+                marks.end(Ended::Durable);
+                return Err(e);
+            }
+        };
         let ended = if is_durable { Ended::Durable } else { Ended::Written };
         let Some((fast, changed)) = changed else {
             on_slow().await?;
@@ -395,7 +401,13 @@ impl TierObject {
         // The claims last until the end, so that no page that is lost meanwhile is taken for a new one.
         let Change { marks, changed: _changed, _claim, _flushes } =
             self.begin(range, marked, false).await?;
-        let anew = anew()?;
+        let anew = match anew() {
+            Ok(anew) => anew,
+            Err(e) => {
+                marks.end(Ended::Durable);
+                return Err(e);
+            }
+        };
         on_slow.await?;
         marks.end(ended);
         self.mend(&anew, io).await
