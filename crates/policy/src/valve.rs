@@ -40,20 +40,25 @@ pub struct Thresholds {
     pub forced: f64,
 }
 
+impl Thresholds {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        load_open: 0.5,
+        load_close: 0.6,
+        dirty_low: 0.4,
+        dirty_high: 0.6,
+        dirty_max: 0.8,
+        fill_max: 0.95,
+        evict_from: 0.9,
+        evict_to: 0.88,
+        flushes: 4,
+        forced: 0.25,
+    };
+}
+
 impl Default for Thresholds {
     fn default() -> Self {
-        Self {
-            load_open: 0.5,
-            load_close: 0.6,
-            dirty_low: 0.4,
-            dirty_high: 0.6,
-            dirty_max: 0.8,
-            fill_max: 0.95,
-            evict_from: 0.9,
-            evict_to: 0.88,
-            flushes: 4,
-            forced: 0.25,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -65,7 +65,7 @@ impl Kind {
             Self::Table => ".tab",
             Self::Data => ".dat",
             Self::Log => ".log",
-            Self::InPlace => ".inp",
+            Self::InPlace => IN_PLACE,
         }
     }
 }
@@ -114,6 +114,8 @@ impl Leaf {
 const HEADER: &str = "pool.header";
 const MANIFEST: &str = "manifest-";
 const LOG: &str = ".log";
+/// The names of objects in place end so.
+pub(crate) const IN_PLACE: &str = ".inp";
 
 fn number(digits: &str) -> Option<u64> {
     let canonical =

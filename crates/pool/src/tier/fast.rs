@@ -55,13 +55,13 @@ pub(super) struct Changed {
 }
 
 /// What of a write goes to places in a row, and which pages are valid afterwards.
-struct Part {
-    entry: Slot,
+pub(super) struct Part {
+    pub(super) entry: Slot,
     /// Where the bytes go on the slab.
-    at: u64,
+    pub(super) at: u64,
     /// In bytes of the object.
-    bytes: Range<u64>,
-    pages: Range<u32>,
+    pub(super) bytes: Range<u64>,
+    pub(super) pages: Range<u32>,
 }
 
 /// A unit that is being filled.
@@ -108,7 +108,7 @@ impl Fast {
     }
 
     /// The pages of a unit that a range of the object touches.
-    fn pages_in(&self, extent: u64, bytes: &Range<u64>) -> Range<u32> {
+    pub(super) fn pages_in(&self, extent: u64, bytes: &Range<u64>) -> Range<u32> {
         let unit_at = extent * self.unit;
         let start = bytes.start.max(unit_at) - unit_at;
         let end = bytes.end.min(unit_at + self.unit) - unit_at;
@@ -165,8 +165,13 @@ impl Fast {
             (first..range.end.div_ceil(self.unit)).map(|extent| map.find(unit(extent)?)).collect();
         let route = route::route(range.clone(), |page| {
             let entry = entries[(page / self.pages_per_unit() - first) as usize]?;
-            let place = map.place_of(entry, (page % self.pages_per_unit()) as u32)?;
-            Some((entry, slab::position(place)))
+            let number = (page % self.pages_per_unit()) as u32;
+            let place = map.place_of(entry, number)?;
+            Some(route::Held {
+                entry,
+                at: slab::position(place),
+                is_dirty: map.is_dirty(entry, number),
+            })
         });
         let mut pins = Pins { fast: Arc::clone(self), entries: Vec::new() };
         // The pieces of a unit follow each other.
@@ -263,7 +268,7 @@ impl Fast {
     }
 
     /// Has the filter hear of a write.
-    fn written(&self, map: &mut Map, object: u32, range: &Range<u64>) {
+    pub(super) fn written(&self, map: &mut Map, object: u32, range: &Range<u64>) {
         let Telling { mut admit, now } = self.accesses.tell(&mut map.batch);
         let sequential = admit.request(object, range);
         for extent in units(range, self.unit) {
@@ -337,7 +342,11 @@ impl Fast {
     pub(super) fn forget(&self, object: u32, range: &Range<u64>) {
         let mut map = self.map.lock();
         for (entry, _) in map.within(object, units(range, self.unit)) {
-            map.leave(entry);
+            if map.has_dirty(entry) {
+                map.drop_clean(entry);
+            } else {
+                map.leave(entry);
+            }
         }
     }
 
@@ -483,6 +492,22 @@ impl Fill {
         }
         let part = &bytes[(from - offset) as usize..(to - offset) as usize];
         Some(Source::Read { offset: from, bytes: padded(IoBufMut::from(part)) })
+    }
+}
+
+impl Pins {
+    pub(super) fn new(fast: &Arc<Fast>) -> Self {
+        Self { fast: Arc::clone(fast), entries: Vec::new() }
+    }
+
+    pub(super) const fn fast(&self) -> &Arc<Fast> {
+        &self.fast
+    }
+
+    /// Pins an entry, once more if it is pinned.
+    pub(super) fn pin(&mut self, map: &mut Map, entry: Slot) {
+        map.pin(entry);
+        self.entries.push(entry);
     }
 }
 

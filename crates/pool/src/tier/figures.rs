@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use policy::valve::Flush;
+
 /// Counters since the opening, and what is cached now.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
@@ -31,6 +33,16 @@ pub struct Figures {
     pub detached: u64,
     /// Bytes of valid pages on the fast volume.
     pub cached_bytes: u64,
+    /// Bytes of pages whose newest bytes are only on the fast volume.
+    pub dirty_bytes: u64,
+    /// Bytes that were dirty on a fast volume that was lost: reads of them fail until they are written.
+    pub stale_bytes: u64,
+    /// Bytes that were written back to the slow volume.
+    pub flushed_bytes: u64,
+    /// Bytes of writes to objects in place that went to the slow volume, while writes are kept back.
+    pub written_through: u64,
+    /// How dirty units are flushed now.
+    pub flush: Flush,
 }
 
 /// What the map of the fast volume in use counts: see [`Figures`].
@@ -40,6 +52,7 @@ pub(super) struct Room {
     pub(super) evictions: u64,
     pub(super) trims: u64,
     pub(super) deferred_pages: u64,
+    pub(super) dirty_bytes: u64,
 }
 
 #[derive(Default)]
@@ -53,6 +66,8 @@ pub(super) struct Counters {
     pub(super) appends: Counter,
     pub(super) checkpoints: Counter,
     pub(super) detached: Counter,
+    pub(super) flushed_bytes: Counter,
+    pub(super) written_through: Counter,
 }
 
 #[derive(Default)]
@@ -70,7 +85,7 @@ impl Counter {
 
 impl Counters {
     /// With what the map of the fast volume in use counts.
-    pub(super) fn figures(&self, room: Room) -> Figures {
+    pub(super) fn figures(&self, room: Room, stale_bytes: u64, flush: Flush) -> Figures {
         Figures {
             hit_bytes: self.hit_bytes.get(),
             missed_bytes: self.missed_bytes.get(),
@@ -85,6 +100,11 @@ impl Counters {
             checkpoints: self.checkpoints.get(),
             detached: self.detached.get(),
             cached_bytes: room.cached_bytes,
+            dirty_bytes: room.dirty_bytes,
+            stale_bytes,
+            flushed_bytes: self.flushed_bytes.get(),
+            written_through: self.written_through.get(),
+            flush,
         }
     }
 }

@@ -7,6 +7,10 @@ use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Name, Result, Volume};
 
 use super::record::{self, Head};
 
+/// What an epoch is raised by where a fast volume may have one of its own that follows the last one: an odd number, so that
+/// the heads take turns.
+pub(super) const AWAY: u64 = 3;
+
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
 
 /// Names that begin so belong to the tier.
@@ -38,7 +42,7 @@ pub(super) async fn read(slow: &dyn Volume) -> Result<Option<Head>> {
     Ok(last)
 }
 
-/// Makes `head`, whose epoch is one more than that of the last one, the last one. Durable on return.
+/// Makes `head`, whose epoch is greater than that of the last one by an odd number, the last one. Durable on return.
 ///
 /// # Errors
 /// Those of the volume.

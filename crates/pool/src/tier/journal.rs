@@ -14,6 +14,7 @@
 //! The pool's own journal (`crate::journal`) keeps a state on several volumes, and moves when one fails. A cache that
 //! cannot be written is given up instead, and its checkpoint must follow a sync of the slab.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -23,9 +24,11 @@ use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 use super::figures::Counters;
-use super::map::{Map, Unit};
+use super::map::{Map, Pages, Unit};
+use super::places::Place;
 use super::record::{self, Checkpoint, Edit, Head, Placed};
 use super::slab::Slab;
+use super::table::Run;
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
 
@@ -50,15 +53,20 @@ struct Log {
     seal: u64,
     sequence: u64,
     len: u64,
-    /// Doubts since the snapshot of the checkpoint that is being written.
-    since_snapshot: Vec<Slot>,
+    /// Edits since the snapshot of the checkpoint that is being written.
+    since_snapshot: Vec<Edit>,
+    /// A checkpoint is being written.
+    is_snapshotting: bool,
+    /// An append was given up.
+    is_end_unknown: bool,
+    /// A newer generation, whose first frame is whole.
+    next: Option<Box<Log>>,
 }
 
 /// What a fast volume holds.
 pub(super) struct Stored {
+    /// With the edits that follow it.
     pub(super) checkpoint: Checkpoint,
-    /// Entries whose units do not count.
-    pub(super) doubts: Vec<Slot>,
 }
 
 /// What was found on a fast volume.
@@ -108,21 +116,90 @@ fn replay(bytes: &[u8]) -> Option<Stored> {
     if first.seal != record::seal(checkpoint.head, checkpoint.generation) {
         return None;
     }
-    let (mut at, mut doubts) = (first.len, Vec::new());
+    let (mut at, mut units) = (first.len, Replayed::new(&checkpoint));
     for sequence in 1.. {
         let frame = bytes.get(at..).and_then(record::read);
         let frame = frame.filter(|frame| (frame.seal, frame.sequence) == (first.seal, sequence));
-        match frame.map(|frame| (frame.len, Edit::decode(frame.body))) {
-            Some((len, Some(Edit::Doubt(entries)))) => {
-                doubts.extend(entries);
-                at += len;
+        let Some(frame) = frame else {
+            if sequence == 1 {
+                return None;
             }
-            Some(_) => return None,
-            None if sequence == 1 => return None,
-            None => break,
+            break;
+        };
+        for edit in Edit::decode(frame.body)? {
+            units.apply(edit)?;
         }
+        at += frame.len;
     }
-    Some(Stored { checkpoint, doubts })
+    Some(Stored { checkpoint: Checkpoint { objects: units.objects(), ..checkpoint } })
+}
+
+/// Units by entry, while edits are applied.
+struct Replayed(BTreeMap<Slot, Held>);
+
+/// The object and the number of a unit, the runs of its clean pages, and the places of its dirty ones.
+type Held = (Name, u32, Vec<Run>, BTreeMap<u32, Place>);
+
+impl Replayed {
+    fn new(checkpoint: &Checkpoint) -> Self {
+        let units = checkpoint.objects.iter().flat_map(|(name, units)| {
+            units.iter().map(|placed| {
+                let Placed { extent, entry, runs, dirty } = placed.clone();
+                (entry, (name.clone(), extent, runs, by_page(&dirty)))
+            })
+        });
+        Self(units.collect())
+    }
+
+    /// `None` if the generation is superseded.
+    fn apply(&mut self, edit: Edit) -> Option<()> {
+        match edit {
+            Edit::Superseded => return None,
+            Edit::Doubt(entries) => {
+                for entry in entries {
+                    if let Some((_, _, clean, _)) = self.0.get_mut(&entry) {
+                        clean.clear();
+                    }
+                }
+            }
+            Edit::Dirty { name, extent, entry, runs } => {
+                let unit = self.0.entry(entry).or_insert_with(|| Self::empty(&name, extent));
+                if (&unit.0, unit.1) != (&name, extent) {
+                    // The entry's last unit has left it.
+                    *unit = Self::empty(&name, extent);
+                }
+                unit.3.extend(by_page(&runs));
+            }
+            Edit::Clean { entry, runs } => {
+                if let Some((_, _, _, dirty)) = self.0.get_mut(&entry) {
+                    runs.iter().flat_map(|run| run.pages()).for_each(|page| {
+                        dirty.remove(&page);
+                    });
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn empty(name: &Name, extent: u32) -> Held {
+        (name.clone(), extent, Vec::new(), BTreeMap::new())
+    }
+
+    fn objects(self) -> Vec<(Name, Vec<Placed>)> {
+        let mut objects = BTreeMap::<Name, Vec<Placed>>::new();
+        for (entry, (name, extent, runs, dirty)) in self.0 {
+            if !runs.is_empty() || !dirty.is_empty() {
+                let dirty = dirty.iter().map(|(&page, &place)| Run::new(&(page..page + 1), place));
+                let placed = Placed { extent, entry, runs, dirty: dirty.collect() };
+                objects.entry(name).or_default().push(placed);
+            }
+        }
+        objects.into_iter().collect()
+    }
+}
+
+fn by_page(runs: &[Run]) -> BTreeMap<u32, Place> {
+    runs.iter().flat_map(|run| run.pages().map(|page| (page, run.place_of(page)))).collect()
 }
 
 impl Journal {
@@ -133,14 +210,7 @@ impl Journal {
         generation: u64,
         counters: &Arc<Counters>,
     ) -> Self {
-        let log = Log {
-            object: None,
-            generation,
-            seal: 0,
-            sequence: 0,
-            len: 0,
-            since_snapshot: Vec::new(),
-        };
+        let log = Log::new(generation, 0);
         Self {
             volume,
             head,
@@ -158,6 +228,7 @@ impl Journal {
     pub(super) async fn doubt(&self, entries: &[Slot], map: &Mutex<Map>) -> Result<()> {
         self.waiting.lock().extend_from_slice(entries);
         let mut log = self.log.lock().await;
+        log.finish_switch(map).await?;
         let mut batch = std::mem::take(&mut *self.waiting.lock());
         // An append that was given up took them out of the queue.
         batch.extend_from_slice(entries);
@@ -172,12 +243,72 @@ impl Journal {
         if !current.is_empty() {
             self.counters.doubts.add(current.len() as u64);
             self.counters.appends.add(1);
-            log.append(&Edit::Doubt(current.clone())).await?;
+            log.append(&[Edit::Doubt(current.clone())]).await?;
         }
-        log.since_snapshot.extend_from_slice(&next);
+        if !next.is_empty() {
+            log.since_snapshot.push(Edit::Doubt(next.clone()));
+        }
         let mut map = map.lock();
         current.into_iter().chain(next).for_each(|entry| map.unmark(entry));
         Ok(())
+    }
+
+    /// Makes durable that these pages of an object, whose bytes are durable, are dirty. False if a unit of them is not marked on
+    /// the slow volume: it is left out.
+    ///
+    /// # Errors
+    /// Those of the fast volume: it must be given up.
+    pub(super) async fn record(
+        &self,
+        name: &Name,
+        pages: &[Pages],
+        map: &Mutex<Map>,
+        is_marked: impl Fn(Unit) -> bool,
+    ) -> Result<bool> {
+        let mut log = self.log.lock().await;
+        log.finish_switch(map).await?;
+        // While the log is locked, no page becomes clean.
+        let (dirty, unmarked): (Vec<_>, Vec<_>) = {
+            let map = map.lock();
+            let dirty = pages.iter().filter_map(|pages| map.to_record(pages));
+            dirty.partition(|pages| is_marked(pages.unit))
+        };
+        let edits = dirty.iter().map(|Pages { entry, unit, runs }| Edit::Dirty {
+            name: name.clone(),
+            extent: unit.extent,
+            entry: *entry,
+            runs: runs.clone(),
+        });
+        log.edit(edits.collect()).await?;
+        let mut map = map.lock();
+        dirty.iter().for_each(|pages| map.set_recorded(pages));
+        Ok(unmarked.is_empty())
+    }
+
+    /// Makes durable that those of these pages that did not change since their flush are not dirty any more; returns how many
+    /// became clean. The caller has claimed them.
+    ///
+    /// # Errors
+    /// Those of the fast volume: it must be given up.
+    pub(super) async fn clean(&self, pages: &[Pages], map: &Mutex<Map>) -> Result<u32> {
+        let mut log = self.log.lock().await;
+        log.finish_switch(map).await?;
+        let flushed: Vec<_> = {
+            let map = map.lock();
+            pages.iter().map(|pages| map.flushed(pages)).collect()
+        };
+        let edits = flushed.iter().filter(|(_, recorded)| !recorded.is_empty());
+        let edits = edits
+            .map(|(pages, runs)| Edit::Clean { entry: pages.entry, runs: runs.clone() })
+            .collect();
+        log.edit(edits).await?;
+        let mut map = map.lock();
+        let mut count = 0;
+        for (pages, _) in &flushed {
+            count += pages.runs.iter().map(|run| u32::from(run.count)).sum::<u32>();
+            map.set_clean(pages);
+        }
+        Ok(count)
     }
 
     /// Whether the log has become long.
@@ -201,7 +332,9 @@ impl Journal {
         let _one_at_a_time = self.checkpoint.lock().await;
         let (generation, mut units, places) = {
             let mut log = self.log.lock().await;
+            log.finish_switch(map).await?;
             log.since_snapshot.clear();
+            log.is_snapshotting = true;
             let mut map = map.lock();
             (log.generation + 1, map.snapshot(counts), map.places())
         };
@@ -223,24 +356,15 @@ impl Journal {
         object.sync(IO).await?;
 
         let mut log = self.log.lock().await;
-        // From here on a crash may find either generation. Until both logs say which one counts, no doubt can be recorded:
-        // if this call is given up or fails, the next doubt fails, and the fast volume is given up.
-        let old = log.object.take();
-        let mut new = Log {
+        // From here on a crash may find either generation. Until both logs say which one counts, nothing else is appended: if
+        // this call is given up, the next append ends the switch.
+        log.next = Some(Box::new(Log {
             object: Some(object),
-            generation,
-            seal,
             sequence: 1,
             len: bytes.len() as u64,
-            since_snapshot: Vec::new(),
-        };
-        new.append(&Edit::Doubt(std::mem::take(&mut log.since_snapshot))).await?;
-        if let Some(old) = old {
-            let mut old = Log { object: Some(old), ..log.end() };
-            old.append(&Edit::Superseded).await?;
-        }
-        *log = new;
-        map.lock().switch_checkpoint();
+            ..Log::new(generation, seal)
+        }));
+        log.finish_switch(map).await?;
         self.counters.checkpoints.add(1);
         Ok(())
     }
@@ -256,21 +380,60 @@ impl Journal {
 }
 
 impl Log {
-    /// The same position, without an object.
-    const fn end(&self) -> Self {
-        let Self { generation, seal, sequence, len, .. } = *self;
-        Self { object: None, generation, seal, sequence, len, since_snapshot: Vec::new() }
+    const fn new(generation: u64, seal: u64) -> Self {
+        Self {
+            object: None,
+            generation,
+            seal,
+            sequence: 0,
+            len: 0,
+            since_snapshot: Vec::new(),
+            is_snapshotting: false,
+            is_end_unknown: false,
+            next: None,
+        }
+    }
+
+    /// Makes the generation that is whole the one that counts. What it appends is the same if it is called again.
+    async fn finish_switch(&mut self, map: &Mutex<Map>) -> Result<()> {
+        let Some(next) = &mut self.next else { return Ok(()) };
+        if next.sequence == 1 {
+            next.append(&self.since_snapshot).await?;
+        }
+        if self.object.is_some() {
+            self.append(&[Edit::Superseded]).await?;
+        }
+        if let Some(next) = self.next.take() {
+            *self = *next;
+            map.lock().switch_checkpoint();
+        }
+        Ok(())
+    }
+
+    /// Appends edits, and keeps them for the checkpoint that is being written.
+    async fn edit(&mut self, edits: Vec<Edit>) -> Result<()> {
+        // An append that was given up may be there: then what it says is overwritten.
+        if edits.is_empty() && !self.is_end_unknown {
+            return Ok(());
+        }
+        self.append(&edits).await?;
+        if self.is_snapshotting {
+            self.since_snapshot.extend(edits);
+        }
+        Ok(())
     }
 
     /// Durable on return.
-    async fn append(&mut self, edit: &Edit) -> Result<()> {
+    async fn append(&mut self, edits: &[Edit]) -> Result<()> {
         let Some(object) = &self.object else {
             let what = "the map of a tier has no checkpoint yet";
             return Err(Error::new(ErrorKind::Invalid, what));
         };
         let mut bytes = Vec::new();
-        record::frame(&mut bytes, self.seal, self.sequence, &edit.encode());
+        record::frame(&mut bytes, self.seal, self.sequence, &Edit::encode(edits));
+        self.is_end_unknown = true;
         object.write_durable(self.len, IoBuf::from(&bytes[..]), IO).await?;
+        self.is_end_unknown = false;
         self.len += bytes.len() as u64;
         self.sequence += 1;
         Ok(())

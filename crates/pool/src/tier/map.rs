@@ -16,6 +16,7 @@
 //! the entry whose record it must make, also after an eviction, and no place that the checkpoint names has another page's
 //! bytes.
 
+mod dirty;
 mod room;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ use super::places::{Place, Places};
 use super::record::{self, Placed};
 use super::route::PAGE;
 use super::table::{Run, Table};
+
+pub(super) use dirty::Pages;
 
 const NONE: Slot = Slot::MAX;
 
@@ -75,6 +78,8 @@ struct Entry {
     promoted: Period,
     flags: u8,
     table: Table,
+    /// Which of the dirty units it is, by age; 0 if it is none.
+    dirty_since: u64,
 }
 
 pub(super) struct Map {
@@ -85,6 +90,18 @@ pub(super) struct Map {
     valid: Bits,
     /// Pages that were read since the last visit of the eviction.
     seen: Bits,
+    /// Pages whose newest bytes are only here.
+    dirty: Bits,
+    /// Dirty pages that the journal names.
+    recorded: Bits,
+    /// Dirty pages that did not change since a flush began.
+    flushing: Bits,
+    /// By age.
+    dirty_units: BTreeMap<u64, Slot>,
+    last_dirty: u64,
+    /// Units with dirty pages that are not recorded, by object and number.
+    unrecorded: BTreeMap<(u32, u32), Slot>,
+    is_dead: bool,
     fills: Fills,
     free: Vec<Slot>,
     leaving: Vec<Slot>,
@@ -108,6 +125,13 @@ impl Map {
             entries: Vec::new(),
             valid: Bits::new(size.pages),
             seen: Bits::new(size.pages),
+            dirty: Bits::new(size.pages),
+            recorded: Bits::new(size.pages),
+            flushing: Bits::new(size.pages),
+            dirty_units: BTreeMap::new(),
+            last_dirty: 0,
+            unrecorded: BTreeMap::new(),
+            is_dead: false,
             fills: Fills::default(),
             free: Vec::new(),
             leaving: Vec::new(),
@@ -175,10 +199,18 @@ impl Map {
     fn grow(&mut self) {
         let unit = Unit { object: 0, extent: 0 };
         let (promoted, table) = Default::default();
-        let entry = Entry { unit, next: NONE, pins: 0, promoted, flags: 0, table };
+        let (next, pins, flags, dirty_since) = (NONE, 0, 0, 0);
+        let entry = Entry { unit, next, pins, promoted, flags, table, dirty_since };
         self.entries.push(entry);
-        self.valid.grow();
-        self.seen.grow();
+        for bits in [
+            &mut self.valid,
+            &mut self.seen,
+            &mut self.dirty,
+            &mut self.recorded,
+            &mut self.flushing,
+        ] {
+            bits.grow();
+        }
     }
 
     /// Puts a unit of a sound checkpoint back into its entry; false if the entry or the unit cannot be.
@@ -194,18 +226,19 @@ impl Map {
             return false;
         }
         let mut table = Table::default();
-        for &run in &placed.runs {
+        for &run in placed.runs.iter().chain(&placed.dirty) {
             if !self.places.claim(&run.places()) {
                 return false;
             }
             table.insert(run);
         }
         self.hold(at, unit, table);
-        for run in &placed.runs {
+        for run in placed.runs.iter().chain(&placed.dirty) {
             self.set(at, &run.pages());
             // Nobody knows which were read lately, so the first visit takes none.
             self.see(at, &run.pages());
         }
+        self.restore_dirty(at, &placed.dirty);
         true
     }
 
@@ -297,6 +330,10 @@ impl Map {
 
     /// Makes pages invalid, and their fills under way void. The pages keep their places.
     pub(super) fn drop_pages(&mut self, entry: Slot, pages: &Range<u32>) {
+        debug_assert!(
+            pages.clone().all(|page| !self.dirty.has(entry, page)),
+            "dirty pages are flushed first"
+        );
         let dropped = self.valid.clear(entry, pages);
         self.counted.cached_bytes -= u64::from(dropped) * PAGE;
         self.fills.void(entry, pages);
@@ -341,22 +378,36 @@ impl Map {
         self.entries[entry as usize].flags &= !(CURRENT | NEXT);
     }
 
-    /// The units with valid pages for which `counts` holds, by entry; marks them for the checkpoint that is written now.
+    /// The units with recorded dirty pages, and those with clean pages for which `counts` holds, by entry; marks the latter
+    /// for the checkpoint that is written now.
     pub(super) fn snapshot(&mut self, counts: impl Fn(Unit) -> bool) -> Vec<(u32, Placed)> {
         let (mut units, mut named) = (Vec::new(), 0);
         self.entries.iter_mut().for_each(|entry| entry.flags &= !NEXT);
-        for (at, held) in self.entries.iter_mut().enumerate() {
+        // Dirty pages first: they must find room.
+        let dirty = |map: &Self, at: usize| map.recorded.has_any(at as Slot);
+        let (first, then): (Vec<_>, Vec<_>) =
+            (0..self.entries.len()).partition(|&at| dirty(self, at));
+        for at in first.into_iter().chain(then) {
             let entry = at as Slot;
-            if held.flags & HELD == 0 || !self.valid.has_any(entry) || !counts(held.unit) {
+            let held = &self.entries[at];
+            if held.flags & HELD == 0 || !self.valid.has_any(entry) {
                 continue;
             }
-            let runs = held.table.only(|page| self.valid.has(entry, page));
-            named += record::unit_bytes(runs.len());
+            let dirty = self.recorded_runs(entry);
+            let is_clean = |page| self.valid.has(entry, page) && !self.dirty.has(entry, page);
+            let runs = if counts(held.unit) { held.table.only(is_clean) } else { Vec::new() };
+            if runs.is_empty() && dirty.is_empty() {
+                continue;
+            }
+            named += record::unit_bytes(runs.len() + dirty.len());
             if named > NAMED_MAX {
                 break;
             }
-            held.flags |= NEXT;
-            units.push((held.unit.object, Placed { extent: held.unit.extent, entry, runs }));
+            let (object, extent) = (held.unit.object, held.unit.extent);
+            if !runs.is_empty() {
+                self.entries[at].flags |= NEXT;
+            }
+            units.push((object, Placed { extent, entry, runs, dirty }));
         }
         units
     }

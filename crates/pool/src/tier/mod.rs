@@ -6,8 +6,9 @@
 //!                            └── slab ──────▶ fast   places of one page each, given to pages of any units
 //!                  queue ─▶ fills ──▲                journal: checkpoint and doubts
 //! ```
-//! Every change is made on the slow volume as if there were no tier. The fast volume holds clean copies, and never gives
-//! older bytes than the slow one. `docs/adr/0037-cache-tier.md` has the rules.
+//! Written through, every change is made on the slow volume as if there were no tier: the fast volume holds clean copies, and
+//! never gives older bytes than the slow one. Written back, writes to objects in place stay on the fast volume until a flush
+//! ([`Writes`]). `docs/adr/0037-cache-tier.md` and `docs/adr/0039-write-back.md` have the rules.
 //!
 //! A unit is a range of an object, 1 MiB by default, of which any pages may be on the fast volume. [`Admit`] says which units
 //! are worth room, by default those read again ([`Lazy`]); `policy::cache` says which lose it: the pages of a unit that
@@ -15,15 +16,21 @@
 
 mod accesses;
 mod admit;
+mod back;
+mod background;
 mod bits;
+mod dirty;
 mod fast;
 mod figures;
 mod fills;
+mod flush;
 mod identity;
 mod journal;
 mod lazy;
 mod map;
 mod object;
+mod opening;
+mod options;
 mod places;
 mod promotion;
 mod reads;
@@ -32,6 +39,7 @@ mod route;
 mod rule;
 mod shared;
 mod slab;
+mod stale;
 mod table;
 #[expect(clippy::module_inception, reason = "the door of the module has its name")]
 mod tier;
@@ -40,5 +48,6 @@ mod track;
 pub use admit::{Admission, Admit, Always};
 pub use figures::Figures;
 pub use lazy::Lazy;
+pub use options::{Options, Writes};
 pub use rule::Promotion;
-pub use tier::{Options, Tier};
+pub use tier::Tier;

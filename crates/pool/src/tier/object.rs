@@ -3,20 +3,29 @@
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::{Either, join, select, try_join_all};
+use futures_util::future::{Either, join, select, try_join, try_join_all};
+use policy::purpose::{Origin, Step};
 use volume::ranges::Claim;
 use volume::{
-    Check, Error, Extent, Io, IoBuf, IoBufMut, Object, Pending, Result, Zeros, blocking, extent,
+    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Object, Pending, Result, Zeros, blocking,
+    extent,
 };
 
 use super::accesses::counts;
+use super::back::{self, Begun};
 use super::fast::{Changed, Fast, Fill, Reading, Source, units};
+use super::flush;
 use super::reads::Joined;
 use super::route::{self, Piece};
 use super::shared::{Install, Shared};
+use super::stale;
 use super::track::{Changing, Ended, Track};
+
+/// The purpose of what follows a change of length.
+const LEN: Io = Io::new(Origin::UserWrite, Step::Data);
 
 /// How long a reader waits for another one's bytes before it reads itself: the other may be a future that nobody polls.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,6 +41,7 @@ struct Change {
     marks: Changing,
     changed: Option<(Arc<Fast>, Changed)>,
     _claim: Claim,
+    _flushes: Option<Claim>,
 }
 
 impl TierObject {
@@ -41,10 +51,12 @@ impl TierObject {
     }
 
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        let range = extent::within(offset, into.len() as u64, self.slow.len());
         if self.is_plain() {
+            // A removal that failed leaves stale bytes.
+            self.refuse_stale(&range)?;
             return self.slow.read_at(offset, into, io).await;
         }
-        let range = extent::within(offset, into.len() as u64, self.slow.len());
         if range.is_empty() {
             into.resize(0);
             return Ok(into);
@@ -52,8 +64,10 @@ impl TierObject {
         // A change may be on one of the volumes only.
         self.track.changes.settled(route::widened(&range)).await;
         let Some(fast) = self.shared.fast() else {
+            self.refuse_stale(&range)?;
             return self.slow.read_at(offset, into, io).await;
         };
+        self.refuse_stale(&range)?;
         let len = (range.end - range.start) as usize;
         into.resize(len);
         let counts = counts(io);
@@ -61,7 +75,7 @@ impl TierObject {
             self.shared.counters.hit_bytes.add(len as u64);
             match fast.slab.read(pin.at, into, io).await {
                 Ok(read) => return Ok(read),
-                Err(e) => self.fast_failed(&fast, range.start, &e),
+                Err(e) => self.read_failed(&fast, &range, range.start, e)?,
             }
             return self.slow.read_at(offset, IoBufMut::zeroed(len), io).await;
         }
@@ -80,7 +94,7 @@ impl TierObject {
         match self.read_both(&fast, reading, &range, into, io).await? {
             Ok(read) => Ok(read),
             Err((at, e)) => {
-                self.fast_failed(&fast, at, &e);
+                self.read_failed(&fast, &range, at, e)?;
                 self.slow.read_at(offset, IoBufMut::zeroed(len), io).await
             }
         }
@@ -122,9 +136,6 @@ impl TierObject {
             Err(failed) => return Ok(Err(failed)),
         };
         let place = |at: u64| (at - range.start) as usize;
-        for (Piece { bytes, .. }, hit) in route.fast.iter().zip(hits) {
-            into[place(bytes.start)..place(bytes.end)].copy_from_slice(&hit);
-        }
         if !route.slow.is_empty() {
             let part = missed.get((route.slow.start - wanted.start) as usize..).unwrap_or_default();
             let count = part.len().min((route.slow.end - route.slow.start) as usize);
@@ -133,6 +144,13 @@ impl TierObject {
             if from + count < to {
                 // The object was cut meanwhile.
                 into.resize(from + count);
+            }
+        }
+        // Dirty pages lie over older bytes of the slow volume.
+        for (Piece { bytes, .. }, hit) in route.fast.iter().zip(hits) {
+            let (from, to) = (place(bytes.start), place(bytes.end).min(into.len()));
+            if from < to {
+                into[from..to].copy_from_slice(&hit[..to - from]);
             }
         }
         Ok(Ok(into))
@@ -181,20 +199,36 @@ impl TierObject {
         }
     }
 
-    /// Claims a range, and drops its pages once no crash can bring them back. `marked` is the range that is in doubt until
-    /// the next sync; `counts` says that the filter hears of a write.
+    /// Claims a range, and drops its pages once no crash can bring them back; dirty ones are written back first. `marked` is
+    /// the range that is in doubt until the next sync; `counts` says that the filter hears of a write.
     async fn begin(&self, range: Range<u64>, marked: Range<u64>, counts: bool) -> Result<Change> {
         let claimed = route::widened(&range);
-        let claim = self.track.changes.claim(claimed.clone()).await;
+        let _flushes = if self.track.is_in_place {
+            Some(self.track.flushes.claim(claimed.clone()).await)
+        } else {
+            None
+        };
+        let _claim = self.track.changes.claim(claimed.clone()).await;
         self.track.reads.forget(&claimed);
         let marks = self.track.change(units(&marked, self.shared.unit));
         loop {
             let Some(fast) = self.shared.fast_for_change().await? else {
-                return Ok(Change { marks, changed: None, _claim: claim });
+                return Ok(Change { marks, changed: None, _claim, _flushes });
             };
+            if self.track.is_in_place && fast.has_dirty(self.track.number, &claimed) {
+                let (shared, slow) = (&self.shared, &*self.slow);
+                let flushed = flush::range(shared, &fast, &self.track, slow, &claimed).await;
+                if let Err(e) = flushed
+                    && shared.is_in_use(&fast)
+                {
+                    return Err(e);
+                }
+                continue;
+            }
             match fast.begin_change(self.track.number, &range, counts) {
                 Ok(changed) => {
-                    return Ok(Change { marks, changed: Some((fast, changed)), _claim: claim });
+                    let changed = Some((fast, changed));
+                    return Ok(Change { marks, changed, _claim, _flushes });
                 }
                 Err(marked) => {
                     if let Err(e) = fast.journal.doubt(&marked, &fast.map).await {
@@ -203,6 +237,98 @@ impl TierObject {
                 }
             }
         }
+    }
+
+    /// Writes to the fast volume alone. False if the write must go to the slow one.
+    async fn keep(&self, offset: u64, data: &IoBuf, io: Io, is_durable: bool) -> Result<bool> {
+        let track = &self.track;
+        let range = offset..offset.saturating_add(data.len() as u64);
+        if !self.shared.keeps || !track.is_in_place || range.end > self.slow.len() {
+            return Ok(false);
+        }
+        if track.is_unknown() && self.sync_slow(self.slow.sync(io)).await.is_err() {
+            return Ok(false);
+        }
+        let claimed = route::widened(&range);
+        let _claim = track.changes.claim(claimed.clone()).await;
+        track.reads.forget(&claimed);
+        let len = self.slow.len().min(track.durable_len());
+        let (fast, back) = loop {
+            let Some(fast) = self.shared.fast_for_change().await? else { return Ok(false) };
+            if range.end > len || track.stale_in(&claimed).is_some() {
+                return Ok(false);
+            }
+            let may_grow = !self.shared.is_past.load(Ordering::Relaxed);
+            match fast.begin_back(track.number, &range, may_grow, counts(io)) {
+                Begun::Past => return Ok(false),
+                Begun::Ready(back) => break (fast, back),
+                Begun::Marked(entries) => {
+                    if let Err(e) = fast.journal.doubt(&entries, &fast.map).await {
+                        self.shared.detach(&fast, &e);
+                    }
+                }
+            }
+        };
+        let at_once = is_durable && back.is_recorded;
+        if let Err(e) = back.write(offset, data, io, at_once).await {
+            drop(back);
+            self.fast_failed(&fast, offset, &e);
+            return Ok(false);
+        }
+        if !back.end() {
+            return Ok(false);
+        }
+        if is_durable && !at_once {
+            let extents = units(&range, self.shared.unit);
+            return back::commit(&self.shared, &fast, track, extents).await;
+        }
+        if !is_durable {
+            track.written_back();
+        }
+        Ok(true)
+    }
+
+    /// # Errors
+    /// `Corrupt`: bytes of the range are stale.
+    fn refuse_stale(&self, range: &Range<u64>) -> Result<()> {
+        match self.track.stale_in(range) {
+            Some(stale) => Err(flush::stale(&self.track, &stale)),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// `Corrupt`: bytes of pages that a change of `range` leaves in part are stale.
+    fn refuse_stale_edges(&self, range: &Range<u64>) -> Result<Range<u64>> {
+        let whole = stale::whole(range, self.slow.len().max(range.end));
+        if whole.is_empty() {
+            self.refuse_stale(range)?;
+            return Ok(whole);
+        }
+        self.refuse_stale(&(range.start..whole.start))?;
+        self.refuse_stale(&(whole.end.min(range.end)..range.end))?;
+        Ok(whole)
+    }
+
+    /// A change gave these pages new bytes.
+    async fn mend(&self, pages: &Range<u64>, io: Io) -> Result<()> {
+        if pages.is_empty() || self.track.stale_in(pages).is_none() {
+            return Ok(());
+        }
+        self.slow.sync(io).await?;
+        self.shared.mend(&self.track, pages).await
+    }
+
+    /// The fast volume did not give bytes of a range: the caller goes on with the slow one.
+    ///
+    /// # Errors
+    /// The slow volume has older bytes.
+    fn read_failed(&self, fast: &Arc<Fast>, range: &Range<u64>, at: u64, e: Error) -> Result<()> {
+        self.fast_failed(fast, at, &e);
+        if self.shared.is_in_use(fast) && fast.has_dirty(self.track.number, range) {
+            return Err(e.within(format!("{}: newest bytes {range:?}", self.track.name)));
+        }
+        self.refuse_stale(range)
     }
 
     async fn write(&self, offset: u64, data: IoBuf, io: Io, is_durable: bool) -> Result<()> {
@@ -218,14 +344,28 @@ impl TierObject {
         if self.is_plain() || range.is_empty() {
             return on_slow().await;
         }
+        if self.keep(offset, &data, io, is_durable).await? {
+            return Ok(());
+        }
+        if self.shared.keeps && self.track.is_in_place {
+            self.shared.counters.written_through.add(data.len() as u64);
+        }
         // A gap behind the end of the object becomes zeros.
         let marked = range.start.min(self.slow.len())..range.end;
-        let Change { marks, changed, _claim } = self.begin(range, marked, counts(io)).await?;
+        let change = self.begin(range.clone(), marked, counts(io)).await?;
+        let Change { marks, changed, _claim, _flushes } = change;
+        let whole = match self.refuse_stale_edges(&range) {
+            Ok(whole) => whole,
+            Err(e) => {
+                marks.end(Ended::Durable);
+                return Err(e);
+            }
+        };
         let ended = if is_durable { Ended::Durable } else { Ended::Written };
         let Some((fast, changed)) = changed else {
             on_slow().await?;
             marks.end(ended);
-            return Ok(());
+            return self.mend(&whole, io).await;
         };
         let on_fast = changed.write(offset, &data, io);
         let cached = if changed.is_alone {
@@ -242,30 +382,72 @@ impl TierObject {
             Ok(()) => changed.is_written(),
             Err(e) => self.fast_failed(&fast, offset, &e),
         }
-        Ok(())
+        self.mend(&whole, io).await
     }
 
-    /// Makes a change after which no page of the range is cached.
+    /// Makes a change after which no page of the range is cached. `anew` gives the pages whose bytes are new after it, once the
+    /// range is claimed.
     async fn change(
         &self,
         range: Range<u64>,
         marked: Range<u64>,
         ended: Ended,
         on_slow: impl Future<Output = Result<()>> + Send,
+        (anew, io): (impl FnOnce() -> Result<Range<u64>> + Send, Io),
     ) -> Result<()> {
         if self.is_plain() {
             return on_slow.await;
         }
-        let change = self.begin(range, marked, false).await?;
+        // The claims last until the end, so that no page that is lost meanwhile is taken for a new one.
+        let Change { marks, changed: _changed, _claim, _flushes } =
+            self.begin(range, marked, false).await?;
+        let anew = match anew() {
+            Ok(anew) => anew,
+            Err(e) => {
+                marks.end(Ended::Durable);
+                return Err(e);
+            }
+        };
         on_slow.await?;
-        change.marks.end(ended);
-        Ok(())
+        marks.end(ended);
+        self.mend(&anew, io).await
     }
 
     async fn sync_slow(&self, synced: Pending<'_, ()>) -> Result<()> {
-        let sync = self.track.sync_begins();
+        let (sync, len, cuts) = (self.track.sync_begins(), self.slow.len(), self.track.cuts());
         synced.await?;
         self.track.synced(sync);
+        self.track.set_durable_len(len, cuts);
+        Ok(())
+    }
+
+    /// Syncs what is on the fast volume alone, and the slow volume, unless that one has nothing to sync.
+    async fn sync_both(&self, io: Io) -> Result<()> {
+        let track = &self.track;
+        let is_idle = self.shared.keeps
+            && track.is_in_place
+            && track.is_all_synced()
+            && track.durable_len() == self.slow.len();
+        let on_fast = async {
+            let (written, fast) = (track.uncommitted(), self.shared.fast());
+            if let (Some(written), Some(fast)) = (written, fast)
+                && back::commit(&self.shared, &fast, track, 0..u32::MAX).await?
+            {
+                track.committed(written);
+            }
+            Ok(())
+        };
+        let on_slow = async {
+            if is_idle {
+                return Ok(());
+            }
+            self.sync_slow(self.slow.sync(io)).await
+        };
+        try_join(on_fast, on_slow).await?;
+        if track.take_lost() {
+            let what = format!("{}: a fast volume was lost with its newest bytes", track.name);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
         Ok(())
     }
 
@@ -289,7 +471,7 @@ impl Object for TierObject {
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        if self.is_plain() {
+        if self.slow.is_log() {
             return self.slow.blocking_read_at(offset, into, io);
         }
         blocking::read_at(self, offset, into, io)
@@ -310,14 +492,24 @@ impl Object for TierObject {
             if range.is_empty() {
                 return zeroed.await;
             }
-            self.change(range.clone(), range, Ended::Written, zeroed).await
+            let anew = || self.refuse_stale_edges(&range);
+            self.change(range.clone(), range.clone(), Ended::Written, zeroed, (anew, io)).await
         })
     }
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             let range = len.min(self.slow.len())..u64::MAX;
-            self.change(range.clone(), range, Ended::Written, self.slow.set_len(len)).await
+            let behind = len.next_multiple_of(route::PAGE)..u64::MAX;
+            let cut = async {
+                self.track.cut_durable_len(len);
+                let cut = self.slow.set_len(len).await;
+                // A sync that began meanwhile may know the old length.
+                self.track.cut_durable_len(len);
+                cut
+            };
+            let anew = || Ok(behind);
+            self.change(range.clone(), range, Ended::Written, cut, (anew, LEN)).await
         })
     }
 
@@ -335,6 +527,7 @@ impl Object for TierObject {
                 return self.slow.read_again(offset, into, io, check).await;
             }
             let change = self.begin(range.clone(), range.start..range.start, false).await?;
+            self.refuse_stale(&range)?;
             let read = self.slow.read_again(offset, into, io, check).await;
             change.marks.end(Ended::Durable);
             read
@@ -349,21 +542,41 @@ impl Object for TierObject {
             if range.is_empty() {
                 return aligned.await;
             }
-            self.change(range.clone(), range.start..range.start, Ended::Durable, aligned).await
+            let marked = range.start..range.start;
+            let anew = || Ok(0..0);
+            self.change(range, marked, Ended::Durable, aligned, (anew, io)).await
         })
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {
-        Box::pin(self.sync_slow(self.slow.seal(io)))
+        Box::pin(async move {
+            if !self.track.is_in_place {
+                return self.sync_slow(self.slow.seal(io)).await;
+            }
+            let _change = self.begin(0..u64::MAX, 0..0, false).await?;
+            self.refuse_stale(&(0..u64::MAX))?;
+            self.sync_slow(self.slow.seal(io)).await
+        })
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {
-        Box::pin(self.sync_slow(self.slow.sync(io)))
+        Box::pin(self.sync_both(io))
+    }
+
+    /// What is dirty may be a hole of the slow volume.
+    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
+        Box::pin(async move {
+            let range = extent::within(offset, len, self.slow.len());
+            let fast = self.shared.fast().filter(|_| self.track.is_in_place);
+            if fast.is_some_and(|fast| fast.has_dirty(self.track.number, &range)) {
+                drop(self.begin(range.clone(), range.start..range.start, false).await?);
+            }
+            self.slow.extents(offset, len).await
+        })
     }
 
     volume::forward! {
         self => self.slow;
-        fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn len() -> u64;
         fn is_log() -> bool;
         fn is_empty() -> bool;

@@ -17,8 +17,8 @@ use super::table::Run;
 
 /// Frames begin at multiples of this many bytes, so that an append is a write of whole pages.
 pub(super) const BLOCK: usize = 4096;
-/// `PLTP`. An older draft had `PLTI`, and a slot of one unit for each unit.
-const MAGIC: u32 = 0x5054_4c50;
+/// `PLTQ`. Older drafts had `PLTI` and `PLTP`.
+const MAGIC: u32 = 0x5154_4c50;
 const HEADER: usize = 32;
 
 /// Who owns the contents of a fast volume, and since which opening.
@@ -48,17 +48,23 @@ pub(super) struct Placed {
     pub(super) extent: u32,
     /// Its entry in the map, by which doubts name it.
     pub(super) entry: Slot,
-    /// Where its valid pages are.
+    /// Where its clean pages are.
     pub(super) runs: Vec<Run>,
+    /// Where its dirty pages are.
+    pub(super) dirty: Vec<Run>,
 }
 
 /// What a frame after the first of a generation says.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Edit {
-    /// The units of these entries are not any more as the checkpoint says.
+    /// The clean pages of these entries are not any more as the checkpoint says.
     Doubt(Vec<Slot>),
     /// A later generation is complete: this one must never be used.
     Superseded,
+    /// These pages of a unit are newer here than on the slow volume.
+    Dirty { name: Name, extent: u32, entry: Slot, runs: Vec<Run> },
+    /// These pages of an entry are not dirty any more.
+    Clean { entry: Slot, runs: Vec<Run> },
 }
 
 /// The seal of a generation.
@@ -108,7 +114,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Found<'_>> {
 
 /// The bytes of a unit with this many runs in a checkpoint.
 pub(super) const fn unit_bytes(runs: usize) -> usize {
-    12 + 8 * runs
+    16 + 8 * runs
 }
 
 impl Head {
@@ -130,19 +136,14 @@ impl Checkpoint {
             out.extend_from_slice(&number.to_le_bytes());
         }
         for (name, units) in &self.objects {
-            let name = name.as_str().as_bytes();
-            out.extend_from_slice(&count(name.len()).to_le_bytes());
-            out.extend_from_slice(name);
+            encode_name(&mut out, name);
             out.extend_from_slice(&count(units.len()).to_le_bytes());
             for placed in units {
-                for number in [placed.extent, placed.entry, count(placed.runs.len())] {
+                for number in [placed.extent, placed.entry] {
                     out.extend_from_slice(&number.to_le_bytes());
                 }
-                for run in &placed.runs {
-                    out.extend_from_slice(&run.page.to_le_bytes());
-                    out.extend_from_slice(&run.count.to_le_bytes());
-                    out.extend_from_slice(&run.place.to_le_bytes());
-                }
+                encode_runs(&mut out, &placed.runs);
+                encode_runs(&mut out, &placed.dirty);
             }
         }
         out
@@ -154,20 +155,12 @@ impl Checkpoint {
         let mut checkpoint = Self::decode_head(&mut reader)?;
         let objects = reader.u32()?;
         for _ in 0..objects {
-            let len = reader.u32()? as usize;
-            let name = Name::new(std::str::from_utf8(reader.bytes(len)?).ok()?).ok()?;
+            let name = reader.name()?;
             let mut units = Vec::new();
             for _ in 0..reader.u32()? {
                 let (extent, entry) = (reader.u32()?, reader.u32()?);
-                let mut runs = Vec::new();
-                for _ in 0..reader.u32()? {
-                    runs.push(Run {
-                        page: reader.u16()?,
-                        count: reader.u16()?,
-                        place: reader.u32()?,
-                    });
-                }
-                units.push(Placed { extent, entry, runs });
+                let (runs, dirty) = (reader.runs()?, reader.runs()?);
+                units.push(Placed { extent, entry, runs, dirty });
             }
             checkpoint.objects.push((name, units));
         }
@@ -179,15 +172,14 @@ impl Checkpoint {
         let (mut places, mut entries) = (Places::new(self.places), HashSet::new());
         let mut units = self.objects.iter().flat_map(|(_, units)| units);
         units.all(|placed| {
-            let mut end = 0;
+            let mut pages = HashSet::new();
             entries.insert(placed.entry)
-                && placed.runs.iter().all(|run| {
-                    let start = std::mem::replace(&mut end, run.end());
+                && placed.runs.iter().chain(&placed.dirty).all(|run| {
                     let last = u64::from(run.place) + u64::from(run.count);
-                    u32::from(run.page) >= start
-                        && run.count > 0
+                    run.count > 0
                         && u64::from(run.end()) * PAGE <= self.unit.into()
                         && last <= self.places.into()
+                        && run.pages().all(|page| pages.insert(page))
                         && places.claim(&run.places())
                 })
         })
@@ -206,28 +198,101 @@ impl Checkpoint {
 }
 
 impl Edit {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Superseded => vec![1],
-            Self::Doubt(entries) => {
-                let mut out = vec![0];
-                entries.iter().for_each(|entry| out.extend_from_slice(&entry.to_le_bytes()));
-                out
+    /// The body of a frame with these edits.
+    pub(super) fn encode(edits: &[Self]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for edit in edits {
+            match edit {
+                Self::Doubt(entries) => {
+                    out.push(0);
+                    out.extend_from_slice(&count(entries.len()).to_le_bytes());
+                    entries.iter().for_each(|entry| out.extend_from_slice(&entry.to_le_bytes()));
+                }
+                Self::Superseded => out.push(1),
+                Self::Dirty { name, extent, entry, runs } => {
+                    out.push(2);
+                    encode_name(&mut out, name);
+                    out.extend_from_slice(&extent.to_le_bytes());
+                    out.extend_from_slice(&entry.to_le_bytes());
+                    encode_runs(&mut out, runs);
+                }
+                Self::Clean { entry, runs } => {
+                    out.push(3);
+                    out.extend_from_slice(&entry.to_le_bytes());
+                    encode_runs(&mut out, runs);
+                }
             }
         }
+        out
     }
 
-    pub(super) fn decode(body: &[u8]) -> Option<Self> {
-        let (kind, rest) = body.split_first()?;
-        let entries = rest.chunks_exact(4);
-        match kind {
-            0 if entries.remainder().is_empty() => {
-                let entry = |bytes: &[u8]| bytes.try_into().ok().map(Slot::from_le_bytes);
-                Some(Self::Doubt(entries.map(entry).collect::<Option<_>>()?))
-            }
-            1 if rest.is_empty() => Some(Self::Superseded),
-            _ => None,
+    pub(super) fn decode(body: &[u8]) -> Option<Vec<Self>> {
+        let (mut reader, mut edits) = (Reader(body), Vec::new());
+        while let Some(kind) = reader.bytes(1) {
+            edits.push(match kind[0] {
+                0 => {
+                    let entries = reader.u32()?;
+                    Self::Doubt((0..entries).map(|_| reader.u32()).collect::<Option<_>>()?)
+                }
+                1 => Self::Superseded,
+                2 => Self::Dirty {
+                    name: reader.name()?,
+                    extent: reader.u32()?,
+                    entry: reader.u32()?,
+                    runs: reader.runs()?,
+                },
+                3 => Self::Clean { entry: reader.u32()?, runs: reader.runs()? },
+                _ => return None,
+            });
         }
+        Some(edits)
+    }
+}
+
+/// A list of ranges of units or bytes of objects: the body of a frame of the slow volume.
+pub(super) type Ranges = Vec<(Name, Vec<std::ops::Range<u64>>)>;
+
+/// Appends such a list to `out`.
+pub(super) fn encode_ranges(out: &mut Vec<u8>, list: &Ranges) {
+    out.extend_from_slice(&count(list.len()).to_le_bytes());
+    for (name, ranges) in list {
+        encode_name(out, name);
+        out.extend_from_slice(&count(ranges.len()).to_le_bytes());
+        for range in ranges {
+            out.extend_from_slice(&range.start.to_le_bytes());
+            out.extend_from_slice(&range.end.to_le_bytes());
+        }
+    }
+}
+
+/// As many such lists as wanted.
+pub(super) fn decode_ranges<const N: usize>(body: &[u8]) -> Option<[Ranges; N]> {
+    let mut reader = Reader(body);
+    let mut lists = [const { Ranges::new() }; N];
+    for list in &mut lists {
+        for _ in 0..reader.u32()? {
+            let (name, mut ranges) = (reader.name()?, Vec::new());
+            for _ in 0..reader.u32()? {
+                ranges.push(reader.u64()?..reader.u64()?);
+            }
+            list.push((name, ranges));
+        }
+    }
+    Some(lists)
+}
+
+fn encode_name(out: &mut Vec<u8>, name: &Name) {
+    let name = name.as_str().as_bytes();
+    out.extend_from_slice(&count(name.len()).to_le_bytes());
+    out.extend_from_slice(name);
+}
+
+fn encode_runs(out: &mut Vec<u8>, runs: &[Run]) {
+    out.extend_from_slice(&count(runs.len()).to_le_bytes());
+    for run in runs {
+        out.extend_from_slice(&run.page.to_le_bytes());
+        out.extend_from_slice(&run.count.to_le_bytes());
+        out.extend_from_slice(&run.place.to_le_bytes());
     }
 }
 
@@ -242,6 +307,19 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
+    }
+
+    fn name(&mut self) -> Option<Name> {
+        let len = self.u32()? as usize;
+        Name::new(std::str::from_utf8(self.bytes(len)?).ok()?).ok()
+    }
+
+    fn runs(&mut self) -> Option<Vec<Run>> {
+        let mut runs = Vec::new();
+        for _ in 0..self.u32()? {
+            runs.push(Run { page: self.u16()?, count: self.u16()?, place: self.u32()? });
+        }
+        Some(runs)
     }
 
     fn u16(&mut self) -> Option<u16> {
@@ -268,12 +346,13 @@ mod tests {
             extent,
             entry,
             runs: vec![Run::new(&(0..3), place), Run::new(&(9..10), place + 7)],
+            dirty: vec![Run::new(&(4..5), place + 20)],
         };
         let objects = vec![
             (Name::new("o1.tab").unwrap(), vec![placed(0, 9, 40), placed(4, 1, 43)]),
             (Name::new("o2.dat").unwrap(), vec![]),
         ];
-        Checkpoint { head: HEAD, generation: 4, unit: 1 << 16, places: 60, objects }
+        Checkpoint { head: HEAD, generation: 4, unit: 1 << 16, places: 70, objects }
     }
 
     #[test]
@@ -281,9 +360,17 @@ mod tests {
         let checkpoint = checkpoint();
         assert_eq!(Checkpoint::decode(&checkpoint.encode()), Some(checkpoint));
         assert_eq!(Head::decode(&HEAD.encode()), Some(HEAD));
-        for edit in [Edit::Doubt(vec![]), Edit::Doubt(vec![1, 77]), Edit::Superseded] {
-            assert_eq!(Edit::decode(&edit.encode()), Some(edit));
-        }
+        let (name, runs) = (Name::new("o3.inp").unwrap(), vec![Run::new(&(3..5), 9)]);
+        let edits = vec![
+            Edit::Doubt(vec![]),
+            Edit::Dirty { name, extent: 4, entry: 8, runs: runs.clone() },
+            Edit::Doubt(vec![1, 77]),
+            Edit::Clean { entry: 8, runs },
+            Edit::Superseded,
+        ];
+        let body = Edit::encode(&edits);
+        assert_eq!(Edit::decode(&body), Some(edits));
+        assert_eq!(Edit::decode(&body[..body.len() - 2]), None);
     }
 
     #[test]
@@ -312,14 +399,15 @@ mod tests {
     #[test]
     fn a_checkpoint_in_which_anything_is_twice_is_not_sound() {
         assert!(checkpoint().is_sound());
-        let changes: [fn(&mut Vec<Placed>); 8] = [
+        let changes: [fn(&mut Vec<Placed>); 9] = [
             |units| units[1].entry = 9,
             |units| units[1].runs[0].place = 42,
             |units| units[0].runs[1].page = 2,
             |units| units[0].runs[1].page = 16,
             |units| units[0].runs[1].count = 0,
             |units| units[0].runs[1].count = u16::MAX,
-            |units| units[0].runs[1].place = 60,
+            |units| units[0].dirty[0].page = 1,
+            |units| units[0].runs[1].place = 70,
             |units| units[0].runs[1].place = u32::MAX,
         ];
         for (number, change) in changes.into_iter().enumerate() {

@@ -33,8 +33,19 @@ pub(super) struct Piece {
     pub(super) bytes: Range<u64>,
 }
 
-/// Routes a read of `range`; `find` gives the entry of a page that is valid, and where the page is on the slab.
-pub(super) fn route(range: Range<u64>, find: impl Fn(u64) -> Option<(Slot, u64)>) -> Route {
+/// A page that is valid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) entry: Slot,
+    /// Where it is on the slab.
+    pub(super) at: u64,
+    /// The slow volume has older bytes.
+    pub(super) is_dirty: bool,
+}
+
+/// Routes a read of `range`; `find` gives a page that is valid. What is dirty comes from the fast volume, also where the slow
+/// one is read across it.
+pub(super) fn route(range: Range<u64>, find: impl Fn(u64) -> Option<Held>) -> Route {
     let pages = range.start / PAGE..range.end.div_ceil(PAGE);
     let found: Vec<_> = pages.clone().map(&find).collect();
     let bytes = |page: u64| (page * PAGE).max(range.start)..((page + 1) * PAGE).min(range.end);
@@ -48,10 +59,10 @@ pub(super) fn route(range: Range<u64>, find: impl Fn(u64) -> Option<(Slot, u64)>
     for (page, found) in pages.zip(found) {
         let part = bytes(page);
         let is_slow = route.slow.start < part.end && part.start < route.slow.end;
-        if part.is_empty() || is_slow {
+        let Some(Held { entry, at, is_dirty }) = found else { continue };
+        if part.is_empty() || is_slow && !is_dirty {
             continue;
         }
-        let Some((entry, at)) = found else { continue };
         let piece = Piece { entry, at: at + part.start % PAGE, bytes: part };
         match route.fast.last_mut() {
             Some(last) if last.is_followed_by(&piece) => last.bytes.end = piece.bytes.end,
@@ -85,7 +96,8 @@ mod tests {
             b'.' => None,
             unit => {
                 let away = if unit.is_ascii_uppercase() { 1 << 20 } else { 0 };
-                Some((unit.to_ascii_lowercase().into(), away + page * PAGE))
+                let (entry, at) = (unit.to_ascii_lowercase().into(), away + page * PAGE);
+                Some(Held { entry, at, is_dirty: entry == Slot::from(b'd') })
             }
         })
     }

@@ -4,7 +4,7 @@ use policy::time::Instant;
 
 use super::admit::{Admit, Always};
 use super::lazy::Lazy;
-use super::tier::Options;
+use super::options::Options;
 
 /// A rule for admission.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]

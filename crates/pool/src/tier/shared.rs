@@ -1,19 +1,25 @@
 //! What the tier and its objects share: the fast volume, if one is in use, and the objects that are followed.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, RwLock};
+use policy::valve::Flush;
 use volume::{Error, ErrorKind, Name, Result, Volume};
 
 use super::accesses::Accesses;
+use super::dirty::DirtyLog;
 use super::fast::{Fast, Fill, Source};
 use super::figures::Counters;
 use super::identity;
+use super::map::Pages;
 use super::promotion::Queue;
-use super::record::Head;
+use super::record::{self, Head};
+use super::route::PAGE;
+use super::stale::Stale;
 use super::track::Track;
 
 pub(super) struct Shared {
@@ -24,6 +30,12 @@ pub(super) struct Shared {
     pub(super) tracks: Mutex<Tracks>,
     pub(super) counters: Arc<Counters>,
     fast: RwLock<Option<Arc<Fast>>>,
+    pub(super) dirty: DirtyLog,
+    /// Whether writes to objects in place may stay on the fast volume.
+    pub(super) keeps: bool,
+    /// No more pages become dirty now.
+    pub(super) is_past: AtomicBool,
+    pub(super) flush: Mutex<Flush>,
     /// A fast volume was given up since the last epoch.
     must_raise: AtomicBool,
     /// The last epoch on the slow volume. Locked while it is raised.
@@ -88,6 +100,8 @@ impl Shared {
         queue_bytes: u64,
         accesses: Arc<Accesses>,
         head: Head,
+        dirty: DirtyLog,
+        keeps: bool,
     ) -> Self {
         Self {
             slow,
@@ -96,6 +110,10 @@ impl Shared {
             queue: Queue::new(queue_bytes),
             tracks: Mutex::default(),
             counters: Arc::default(),
+            dirty,
+            keeps,
+            is_past: AtomicBool::new(false),
+            flush: Mutex::default(),
             fast: RwLock::new(None),
             must_raise: AtomicBool::new(false),
             head: AsyncMutex::new(head),
@@ -130,12 +148,24 @@ impl Shared {
     pub(super) async fn raise(&self) -> Result<Head> {
         let mut head = self.head.lock().await;
         if self.must_raise.load(Ordering::Acquire) {
-            let next = Head { epoch: head.epoch + 1, ..*head };
+            let next = Head { epoch: head.epoch + identity::AWAY, ..*head };
             identity::write(&*self.slow, next).await?;
             *head = next;
+            // Until here an opening takes all marked units for stale.
+            self.dirty.set_stale(true, || self.stale(), || {}).await?;
             self.must_raise.store(false, Ordering::Release);
         }
         Ok(*head)
+    }
+
+    /// Whether a fast volume is the one in use.
+    pub(super) fn is_in_use(&self, fast: &Arc<Fast>) -> bool {
+        self.fast.read().as_ref().is_some_and(|current| Arc::ptr_eq(current, fast))
+    }
+
+    /// The head that was written to the slow volume.
+    pub(super) async fn set_head(&self, head: Head) {
+        *self.head.lock().await = head;
     }
 
     /// Takes a fast volume in use.
@@ -162,6 +192,7 @@ impl Shared {
         let mut current = self.fast.write();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, fast)) {
             self.must_raise.store(true, Ordering::Release);
+            self.lose(fast);
             *current = None;
             self.counters.detached.add(1);
             tracing::warn!("the fast volume of a tier is not used any more: {why}");
@@ -169,6 +200,58 @@ impl Shared {
         drop(current);
         // Fills hold the volume that they go to.
         while self.queue.pop().is_some() {}
+    }
+
+    /// What is dirty on a fast volume is stale from now on.
+    fn lose(&self, fast: &Fast) {
+        let dirty = fast.map.lock().die();
+        let tracks = self.tracks.lock();
+        for Pages { unit, runs, .. } in dirty {
+            let Some(track) = tracks.numbered(unit.object) else { continue };
+            let at = u64::from(unit.extent) * self.unit;
+            track.with_stale(|stale| {
+                for run in runs {
+                    let byte = |page: u32| at + u64::from(page) * PAGE;
+                    stale.add(byte(run.pages().start)..byte(run.pages().end));
+                }
+            });
+            track.lose();
+        }
+    }
+
+    /// All that is stale.
+    pub(super) fn stale(&self) -> record::Ranges {
+        let tracks = self.tracks.lock();
+        let stale = tracks
+            .by_name
+            .values()
+            .map(|track| (track.name.clone(), track.with_stale(|stale| stale.ranges())));
+        stale.filter(|(_, ranges)| !ranges.is_empty()).collect()
+    }
+
+    pub(super) fn stale_bytes(&self) -> u64 {
+        self.tracks.lock().by_name.values().map(|track| track.with_stale(|s| s.bytes())).sum()
+    }
+
+    /// Makes durable that these pages of an object are not stale any more: the slow volume has newer bytes, durably.
+    ///
+    /// # Errors
+    /// Those of the slow volume.
+    pub(super) async fn mend(&self, track: &Track, pages: &Range<u64>) -> Result<()> {
+        let mended = || {
+            let mut all = self.stale();
+            for (name, ranges) in &mut all {
+                if *name == track.name {
+                    let mut stale = Stale::default();
+                    std::mem::take(ranges).into_iter().for_each(|range| stale.add(range));
+                    stale.remove(pages);
+                    *ranges = stale.ranges();
+                }
+            }
+            all
+        };
+        let then = || track.with_stale(|stale| stale.remove(pages));
+        self.dirty.set_stale(false, mended, then).await
     }
 
     /// A call to the fast volume failed, for bytes of an object's unit.

@@ -53,6 +53,14 @@ impl Slab {
         self.object.write_at(at, data, io).await
     }
 
+    /// [`Slab::write`], durable on return if `is_durable`.
+    pub(super) async fn put(&self, at: u64, data: IoBuf, io: Io, is_durable: bool) -> Result<()> {
+        if is_durable {
+            return self.object.write_durable(at, data, io).await;
+        }
+        self.write(at, data, io).await
+    }
+
     pub(super) async fn sync(&self) -> Result<()> {
         self.object.sync(OWN).await
     }

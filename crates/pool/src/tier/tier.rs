@@ -1,287 +1,45 @@
-//! The door: opening, closing, and the tier as a volume.
+//! The door: the tier as a volume, what is flushed, and what is written at its end.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::{Either, select};
-use futures_util::stream::FuturesUnordered;
-use parking_lot::Mutex;
-use policy::cache::Kind;
-use policy::promote::{self, Budget};
-use policy::time::Instant;
-use policy::units::{BytesPerSec, KIB, MIB};
 use volume::ranges::{Claim, Ranges};
 use volume::{
     Clock, Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result,
     Space, Volume, ready,
 };
 
-use super::accesses::Accesses;
-use super::admit::Admit;
+use super::back;
 use super::fast::Fast;
 use super::figures::{Figures, Room};
+use super::flush;
 use super::identity;
-use super::journal::{self, Journal, Stored};
-use super::map::{Map, Size, Unit};
+use super::map::Unit;
 use super::object::TierObject;
-use super::record::Head;
-use super::route::PAGE;
+use super::options::Options;
 use super::shared::{Install, Shared};
-use super::slab::Slab;
-
-/// Promotions after which a checkpoint is due, whatever the time.
-const EDITS_MAX: u64 = 100_000;
-
-/// Units that may have pages on the fast volume at a time, for each one that fits it as a whole. So pages may be as scattered
-/// as to be a sixteenth of their units.
-const SCATTERED: u64 = 16;
-
-/// Units that may have pages on any fast volume with as many places.
-const ENTRIES_MIN: u64 = 1024;
-
-/// Time between looks at whether the filter's period has ended.
-const ADJUST_EVERY: Duration = Duration::from_secs(5);
-
-/// How a tier uses its fast volume.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Bytes of a unit: a power of two from 64 KiB to 64 MiB. 1 MiB by default. Smaller ones take more memory for the same
-    /// pages; of larger ones more is in doubt after one write, until the next checkpoint.
-    pub unit: u64,
-    /// Bytes of the fast volume to use.
-    pub bytes: u64,
-    /// Which units are evicted first. Clock2Q+ by default.
-    pub eviction: Kind,
-    /// Bytes a second that installs write to the fast volume at most, and read from the slow one where whole units are
-    /// promoted. 100 MiB/s by default. More warms the cache sooner, and leaves less to users.
-    pub promotion_bytes_per_sec: u64,
-    /// Installs that run at a time at most. 2 by default.
-    pub promotion_copies: u32,
-    /// Bytes that may wait for their installation in memory. 16 MiB by default.
-    pub queue_bytes: u64,
-    /// Time between checkpoints. 30 s by default. A crash empties the units that were written since the last one, and those that
-    /// were promoted since then.
-    pub checkpoint_every: Duration,
-    /// The identity of a slow volume that has none yet: a random number.
-    pub identity: u64,
-    /// Takes a fast volume that belongs to another slow one, and empties it.
-    pub take_foreign: bool,
-}
-
-impl Options {
-    /// The defaults, with `bytes` of the fast volume. `identity` is a random number.
-    #[must_use]
-    pub const fn new(bytes: u64, identity: u64) -> Self {
-        Self {
-            unit: MIB,
-            bytes,
-            eviction: Kind::Clock2QPlus,
-            promotion_bytes_per_sec: 100 * MIB,
-            promotion_copies: Budget::COPIES,
-            queue_bytes: 16 * MIB,
-            checkpoint_every: Duration::from_secs(30),
-            identity,
-            take_foreign: false,
-        }
-    }
-
-    /// The units that fit the fast volume if all their pages are there.
-    #[must_use]
-    pub const fn units(&self) -> u64 {
-        self.bytes / self.unit
-    }
-
-    /// The units that may have pages on the fast volume at a time: 16 for each one that fits it as a whole, at least 1024 and
-    /// at most one for each page.
-    #[must_use]
-    pub fn entries(&self) -> u32 {
-        let scattered = self.units().saturating_mul(SCATTERED).max(ENTRIES_MIN);
-        u32::try_from(scattered).unwrap_or(u32::MAX).min(self.places())
-    }
-
-    fn places(&self) -> u32 {
-        u32::try_from(self.bytes / PAGE).unwrap_or(u32::MAX - 1)
-    }
-
-    fn size(&self) -> Size {
-        let (places, entries) = (self.places(), self.entries());
-        Size { places, entries, pages: (self.unit / PAGE) as u32 }
-    }
-
-    fn check(&self) -> Result<()> {
-        let fits = self.unit.is_power_of_two() && (64 * KIB..=64 * MIB).contains(&self.unit);
-        if !fits || self.units() < 2 {
-            let what = format!(
-                "a tier of units of {} bytes on {} bytes: a unit is a power of two from 64 KiB to 64 MiB, and there must be \
-                 room for two",
-                self.unit, self.bytes
-            );
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
-        Ok(())
-    }
-}
 
 /// A slow volume with a cache of its hot ranges on a fast one. See the [module](super).
 pub struct Tier {
-    shared: Arc<Shared>,
-    options: Options,
-    clock: Clock,
+    pub(super) shared: Arc<Shared>,
+    pub(super) options: Options,
+    pub(super) clock: Clock,
     /// Creations, removals and openings of one name exclude each other.
-    names: Ranges,
+    pub(super) names: Ranges,
     /// Promotions at the last checkpoint.
-    promotions: AtomicU64,
+    pub(super) promotions: AtomicU64,
 }
 
 impl Tier {
-    /// Opens a slow volume with a fast one. Without `fast`, or with one that fails, everything goes to the slow volume until
-    /// [`Tier::reattach`].
+    /// Gives up the fast volume, once the slow one has all that is dirty: everything goes to that one.
     ///
     /// # Errors
-    /// `Invalid`: the options make no sense. `Fenced`: the fast volume belongs to another slow one; give it its own, or set
-    /// [`Options::take_foreign`]. Else those of the slow volume.
-    pub async fn open(
-        slow: Arc<dyn Volume>,
-        fast: Option<Arc<dyn Volume>>,
-        options: Options,
-        admit: Box<dyn Admit>,
-        clock: &Clock,
-    ) -> Result<Self> {
-        options.check()?;
-        let last = identity::read(&*slow).await?;
-        let identity = last.map_or(options.identity, |head| head.identity);
-        let found = match &fast {
-            None => None,
-            Some(fast) => Self::look(fast, last.map(|head| head.identity), &options).await?,
-        };
-        let head = Head { identity, epoch: last.map_or(0, |head| head.epoch) + 1 };
-        identity::write(&*slow, head).await?;
-        let accesses = Arc::new(Accesses::new(admit, clock.clone()));
-        let shared = Shared::new(slow, options.unit, options.queue_bytes, accesses, head);
-        let tier = Self {
-            shared: Arc::new(shared),
-            clock: clock.clone(),
-            names: Ranges::default(),
-            promotions: AtomicU64::new(0),
-            options,
-        };
-        if let (Some(fast), Some(found)) = (fast, found) {
-            let is_last = |stored: &Stored| Some(stored.checkpoint.head) == last;
-            let warm = found.last.filter(is_last);
-            if let Err(e) = tier.take(fast, head, found.generation, warm).await {
-                tracing::warn!("a tier is opened without its fast volume: {e}");
-                // It may have a checkpoint of this epoch.
-                tier.shared.must_raise();
-            }
-        }
-        Ok(tier)
-    }
-
-    /// What is on a fast volume; `None` if it does not answer.
-    async fn look(
-        fast: &Arc<dyn Volume>,
-        identity: Option<u64>,
-        options: &Options,
-    ) -> Result<Option<journal::Found>> {
-        let found = match journal::read(&**fast).await {
-            Ok(found) => found,
-            Err(e) => {
-                tracing::warn!("a tier is opened without its fast volume: {e}");
-                return Ok(None);
-            }
-        };
-        if found.identity.is_some() && found.identity != identity && !options.take_foreign {
-            let what = "the fast volume is the cache of another slow volume: give the tier its own, or say that it may be \
-                        emptied";
-            return Err(Error::new(ErrorKind::Fenced, what));
-        }
-        Ok(Some(found))
-    }
-
-    /// Takes a fast volume in use: with the units of `warm`, or empty.
-    async fn take(
-        &self,
-        volume: Arc<dyn Volume>,
-        head: Head,
-        generation: u64,
-        warm: Option<Stored>,
-    ) -> Result<()> {
-        let (options, counters) = (&self.options, &self.shared.counters);
-        let (slab, is_new) = Slab::open(&*volume, options.size().places).await?;
-        let map = match warm.filter(|_| !is_new) {
-            Some(warm) => self.restored(warm).await?,
-            None => None,
-        };
-        let map = map.unwrap_or_else(|| self.empty_map());
-        let journal = Journal::new(volume, head, generation, counters);
-        let (map, unit) = (Mutex::new(map), options.unit);
-        let (accesses, counters) = (Arc::clone(&self.shared.accesses), Arc::clone(counters));
-        let fast = Fast { map, slab, journal, unit, accesses, counters };
-        self.checkpoint(&fast).await?;
-        self.shared.attach(Arc::new(fast))
-    }
-
-    fn empty_map(&self) -> Map {
-        Map::new(self.options.size(), self.options.eviction)
-    }
-
-    /// The map as a checkpoint has it; `None` if it is for another size or makes no sense.
-    async fn restored(&self, stored: Stored) -> Result<Option<Map>> {
-        let (checkpoint, mut map) = (stored.checkpoint, self.empty_map());
-        let fits = u64::from(checkpoint.unit) == self.options.unit
-            && checkpoint.places == map.places()
-            && checkpoint.is_sound();
-        if !fits {
-            return Ok(None);
-        }
-        let listed = self.shared.slow.list().await?;
-        let listed: std::collections::HashSet<_> = listed.into_iter().map(|o| o.name).collect();
-        let doubts: std::collections::HashSet<_> = stored.doubts.into_iter().collect();
-        for (name, units) in checkpoint.objects {
-            if !listed.contains(&name) {
-                continue;
-            }
-            let object = self.shared.tracks.lock().of(&name).number;
-            for placed in units.into_iter().filter(|placed| !doubts.contains(&placed.entry)) {
-                let unit = Unit { object, extent: placed.extent };
-                if !map.restore(unit, &placed) {
-                    return Ok(None);
-                }
-            }
-        }
-        map.restored();
-        Ok(Some(map))
-    }
-
-    /// Takes an empty fast volume in use, in service. What an earlier one held does not count any more, and this one is
-    /// emptied.
-    ///
-    /// # Errors
-    /// `Invalid`: another one is in use. `Fenced`: as for [`Tier::open`]. Else those of the volumes.
-    pub async fn reattach(&self, fast: Arc<dyn Volume>) -> Result<()> {
-        if self.is_attached() {
-            let what = "the tier has a fast volume in use: detach it first";
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
-        let head = self.shared.raise().await?;
-        let Some(found) = Self::look(&fast, Some(head.identity), &self.options).await? else {
-            return Err(Error::new(ErrorKind::Unavailable, "the fast volume does not answer"));
-        };
-        let taken = self.take(fast, head, found.generation, None).await;
-        if taken.is_err() {
-            self.shared.must_raise();
-        }
-        taken
-    }
-
-    /// Gives up the fast volume: everything goes to the slow one.
-    ///
-    /// # Errors
-    /// Those of the slow volume. The fast one is given up all the same, and the next change tries again.
+    /// Those of a flush: then the fast volume is still in use. Else those of the slow volume: the fast one is given up all the
+    /// same, and the next change tries again.
     pub async fn detach(&self) -> Result<()> {
+        self.flush().await?;
         if let Some(fast) = self.shared.fast() {
             self.shared.detach(&fast, &"it was detached");
         }
@@ -294,66 +52,34 @@ impl Tier {
         self.shared.fast().is_some()
     }
 
-    /// Installs what is queued, and writes a checkpoint, so that the next opening finds every unit. Call it after the last
-    /// change.
+    /// Writes back everything that is dirty at the call. The slow volume has it durably on return.
+    ///
+    /// # Errors
+    /// Those of the volumes: what could not be written back is as dirty as before, or stale if the fast volume was lost.
+    pub async fn flush(&self) -> Result<()> {
+        let Some(fast) = self.shared.fast() else { return Ok(()) };
+        let units: Vec<_> = fast.map.lock().dirty_units().collect();
+        for &unit in &units {
+            flush::unit(&self.shared, &fast, unit, true).await?;
+        }
+        flush::unmark(&self.shared, &fast, &units).await
+    }
+
+    /// Installs what is queued, makes what is dirty durable where it is, and writes a checkpoint, so that the next opening finds
+    /// every unit. Call it after the last change.
     pub async fn close(&self) {
         self.install_all().await;
-        self.write_checkpoint().await;
-    }
-
-    /// Installs, evicts and writes checkpoints, for ever. Users' calls work without it, but nothing is promoted. One task may
-    /// run it.
-    pub async fn run(&self) {
-        let rate = BytesPerSec(self.options.promotion_bytes_per_sec);
-        let mut budget = Budget::new(rate, 1.0, self.options.promotion_copies.max(1));
-        let mut installs = FuturesUnordered::new();
-        let mut checkpoint_at = self.clock.now() + self.options.checkpoint_every;
-        let mut adjust_at = self.clock.now() + ADJUST_EVERY;
-        loop {
-            self.make_room().await;
-            if self.clock.now() >= checkpoint_at || self.is_checkpoint_due().await {
-                self.write_checkpoint().await;
-                checkpoint_at = self.clock.now() + self.options.checkpoint_every;
-            }
-            if self.clock.now() >= adjust_at {
-                self.shared.accesses.adjust();
-                adjust_at = self.clock.now() + ADJUST_EVERY;
-            }
-            let mut wake_at = checkpoint_at.min(adjust_at);
-            while let Some(job) = self.next_install(&mut budget, &mut wake_at) {
-                installs.push(self.install(job));
-            }
-            let queued = self.shared.queue.wait();
-            let ended = async {
-                if installs.next().await.is_none() {
-                    std::future::pending().await
+        if let Some(fast) = self.shared.fast() {
+            let objects = fast.map.lock().unrecorded_objects();
+            for object in objects {
+                let track = self.shared.tracks.lock().numbered(object).cloned();
+                let Some(track) = track else { continue };
+                if let Err(e) = back::commit(&self.shared, &fast, &track, 0..u32::MAX).await {
+                    tracing::warn!("writes that no sync covered may be lost: {e}");
                 }
-            };
-            let queued = std::pin::pin!(queued);
-            let woken = select(queued, self.clock.sleep_until(wake_at));
-            if let Either::Left(((), _)) = select(std::pin::pin!(ended), woken).await {
-                budget.finish();
             }
         }
-    }
-
-    /// The next install, if there is one and the budget admits it; else `wake_at` is no later than when it may.
-    fn next_install(&self, budget: &mut Budget, wake_at: &mut Instant) -> Option<Install> {
-        let bytes = self.shared.queue.next_bytes()?;
-        match budget.admit(bytes, self.clock.now()) {
-            promote::Admission::Now => {}
-            promote::Admission::At(at) => {
-                *wake_at = at.min(*wake_at);
-                return None;
-            }
-            promote::Admission::Busy => return None,
-        }
-        let job = self.shared.queue.pop();
-        if job.is_none() {
-            // It was given up meanwhile.
-            budget.finish();
-        }
-        job.map(|(job, _)| job)
+        self.write_checkpoint().await;
     }
 
     /// Installs what is queued now, without regard to the budget.
@@ -364,7 +90,7 @@ impl Tier {
         self.make_room().await;
     }
 
-    async fn install(&self, job: Install) {
+    pub(super) async fn install(&self, job: Install) {
         let Install { fill, source, object } = job;
         let fast = Arc::clone(fill.fast());
         match fast.install(&fill, source).await {
@@ -373,22 +99,11 @@ impl Tier {
         }
     }
 
-    async fn make_room(&self) {
+    pub(super) async fn make_room(&self) {
         if let Some(fast) = self.shared.fast()
             && let Err(e) = fast.make_room().await
         {
             self.shared.detach(&fast, &e);
-        }
-    }
-
-    async fn is_checkpoint_due(&self) -> bool {
-        let promotions = self.shared.counters.promotions.get();
-        if promotions - self.promotions.load(Ordering::Relaxed) >= EDITS_MAX {
-            return true;
-        }
-        match self.shared.fast() {
-            Some(fast) => fast.journal.is_long().await,
-            None => false,
         }
     }
 
@@ -402,7 +117,7 @@ impl Tier {
         }
     }
 
-    async fn checkpoint(&self, fast: &Fast) -> Result<()> {
+    pub(super) async fn checkpoint(&self, fast: &Fast) -> Result<()> {
         let tracks = &self.shared.tracks;
         let counts = |unit: Unit| {
             let tracks = tracks.lock();
@@ -417,7 +132,8 @@ impl Tier {
     #[must_use]
     pub fn figures(&self) -> Figures {
         let room = self.shared.fast().map_or_else(Room::default, |fast| fast.map.lock().counted());
-        self.shared.counters.figures(room)
+        let (stale, flush) = (self.shared.stale_bytes(), *self.shared.flush.lock());
+        self.shared.counters.figures(room, stale, flush)
     }
 
     async fn name_lock(&self, name: &Name) -> Claim {
@@ -428,6 +144,7 @@ impl Tier {
     }
 
     fn object(&self, slow: Arc<dyn Object>, track: Arc<super::track::Track>) -> Arc<dyn Object> {
+        track.set_slow(&slow);
         Arc::new(TierObject { shared: Arc::clone(&self.shared), track, slow })
     }
 
@@ -436,10 +153,15 @@ impl Tier {
         let track = self.shared.tracks.lock().get(name);
         let Some(track) = track else { return self.shared.slow.remove(name).await };
         let all = 0..u64::MAX;
+        let _flushes = track.flushes.claim(all.clone()).await;
         let _changes = track.changes.claim(all.clone()).await;
         track.reads.forget(&all);
         loop {
             let Some(fast) = self.shared.fast_for_change().await? else { break };
+            if fast.has_dirty(track.number, &all) {
+                flush::discard(&self.shared, &fast, &track).await?;
+                continue;
+            }
             match fast.begin_change(track.number, &all, false) {
                 Ok(changed) => {
                     changed.leave();
@@ -456,6 +178,13 @@ impl Tier {
         track.bypass();
         self.shared.slow.remove(name).await?;
         self.shared.tracks.lock().remove(name);
+        self.shared.dirty.forget(name).await;
+        if track.stale_in(&all).is_some()
+            && let Err(e) = self.shared.dirty.set_stale(false, || self.shared.stale(), || {}).await
+        {
+            // An opening drops what it says of names that are gone.
+            tracing::warn!("a removed object is still noted as stale: {e}");
+        }
         Ok(())
     }
 }

@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use volume::Name;
 use volume::ranges::Ranges;
+use volume::{Name, Object};
 
 use super::reads::Reads;
+use super::stale::Stale;
 
 /// A change of more units than this is remembered as one of everything from its beginning on.
 const UNITS_MAX: u32 = 64;
@@ -31,6 +32,20 @@ pub(super) struct Track {
     /// The object is not cached any more: it was removed, or perhaps was.
     bypass: AtomicBool,
     unsynced: Mutex<Unsynced>,
+    /// Writes to it may stay on the fast volume.
+    pub(super) is_in_place: bool,
+    /// Flushes, and changes of the slow volume.
+    pub(super) flushes: Ranges,
+    slow: Mutex<Option<Weak<dyn Object>>>,
+    has_stale: AtomicBool,
+    stale: Mutex<Stale>,
+    /// Bytes that no sync covered are stale, and no sync has said so.
+    lost: AtomicBool,
+    /// Writes that stayed on the fast volume, and those of them that are durable.
+    written: AtomicU64,
+    committed: AtomicU64,
+    /// Bytes that the slow volume has after a crash, 0 before the first sync; and how often the length was cut.
+    durable_len: Mutex<(u64, u64)>,
 }
 
 #[derive(Default)]
@@ -76,9 +91,104 @@ pub(super) struct Changing {
 
 impl Track {
     pub(super) fn new(name: Name, number: u32) -> Self {
-        let (changes, reads) = Default::default();
-        let bypass = AtomicBool::new(false);
-        Self { name, number, changes, reads, bypass, unsynced: Mutex::default() }
+        Self {
+            is_in_place: name.as_str().ends_with(crate::leaf::IN_PLACE),
+            name,
+            number,
+            changes: Ranges::default(),
+            reads: Reads::default(),
+            bypass: AtomicBool::new(false),
+            unsynced: Mutex::default(),
+            flushes: Ranges::default(),
+            slow: Mutex::default(),
+            has_stale: AtomicBool::new(false),
+            stale: Mutex::default(),
+            lost: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            committed: AtomicU64::new(0),
+            durable_len: Mutex::default(),
+        }
+    }
+
+    /// The object of the slow volume, if a user has it open.
+    pub(super) fn slow(&self) -> Option<Arc<dyn Object>> {
+        self.slow.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    pub(super) fn set_slow(&self, slow: &Arc<dyn Object>) {
+        *self.slow.lock() = Some(Arc::downgrade(slow));
+    }
+
+    /// Changes what is stale; returns what `change` does.
+    pub(super) fn with_stale<T>(&self, change: impl FnOnce(&mut Stale) -> T) -> T {
+        let mut stale = self.stale.lock();
+        let done = change(&mut stale);
+        self.has_stale.store(!stale.is_empty(), Ordering::Release);
+        done
+    }
+
+    /// Stale bytes of a range.
+    pub(super) fn stale_in(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        self.has_stale.load(Ordering::Acquire).then(|| self.stale.lock().find(range))?
+    }
+
+    /// A fast volume with dirty bytes of the object was lost.
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether bytes were lost since this was asked last.
+    pub(super) fn take_lost(&self) -> bool {
+        self.lost.swap(false, Ordering::AcqRel)
+    }
+
+    /// A write has ended that stays on the fast volume.
+    pub(super) fn written_back(&self) {
+        self.written.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Writes that stayed on the fast volume so far, if some of them are not known to be durable.
+    pub(super) fn uncommitted(&self) -> Option<u64> {
+        let written = self.written.load(Ordering::Acquire);
+        (self.committed.load(Ordering::Acquire) < written).then_some(written)
+    }
+
+    pub(super) fn committed(&self, written: u64) {
+        self.committed.fetch_max(written, Ordering::AcqRel);
+    }
+
+    pub(super) fn durable_len(&self) -> u64 {
+        self.durable_len.lock().0
+    }
+
+    /// How often the length was cut, for [`Track::set_durable_len`].
+    pub(super) fn cuts(&self) -> u64 {
+        self.durable_len.lock().1
+    }
+
+    /// A sync of the slow volume has made this length durable, if it was not cut since.
+    pub(super) fn set_durable_len(&self, len: u64, cuts: u64) {
+        let mut durable = self.durable_len.lock();
+        if durable.1 == cuts {
+            durable.0 = len;
+        }
+    }
+
+    /// The length is about to change to this one.
+    pub(super) fn cut_durable_len(&self, len: u64) {
+        let mut durable = self.durable_len.lock();
+        *durable = (durable.0.min(len), durable.1 + 1);
+    }
+
+    /// Whether no sync has ended since the opening.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.durable_len() == 0 && self.unsynced.lock().syncs == 0
+    }
+
+    /// Whether the slow volume has nothing that a sync would make durable, as far as this process knows.
+    pub(super) fn is_all_synced(&self) -> bool {
+        let unsynced = self.unsynced.lock();
+        unsynced.syncs > 0 && unsynced.tail.is_none() && unsynced.units.is_empty()
     }
 
     pub(super) fn is_bypassed(&self) -> bool {

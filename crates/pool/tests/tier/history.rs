@@ -11,6 +11,8 @@ struct Write {
     began: Moment,
     ended: Option<Moment>,
     dead: Moment,
+    /// A later write is durable.
+    is_gone: bool,
 }
 
 pub(crate) struct Cell {
@@ -25,12 +27,18 @@ pub(crate) struct Begun(usize);
 impl Cell {
     /// With this value since before the run.
     pub(crate) fn new(value: u64) -> Self {
-        let write = Write { value, began: 0, ended: Some(0), dead: Moment::MAX };
+        let write = Write { value, began: 0, ended: Some(0), dead: Moment::MAX, is_gone: false };
         Self { writes: vec![write], last_read: None }
     }
 
     pub(crate) fn begin(&mut self, value: u64, now: Moment) -> Begun {
-        self.writes.push(Write { value, began: now, ended: None, dead: Moment::MAX });
+        self.writes.push(Write {
+            value,
+            began: now,
+            ended: None,
+            dead: Moment::MAX,
+            is_gone: false,
+        });
         Begun(self.writes.len() - 1)
     }
 
@@ -38,6 +46,14 @@ impl Cell {
         self.writes[begun.0].ended = Some(now);
         if acknowledged {
             self.kill_before(self.writes[begun.0].began, now);
+        }
+    }
+
+    /// A write that was acknowledged is durable.
+    pub(crate) fn is_durable(&mut self, begun: Begun) {
+        let began = self.writes[begun.0].began;
+        for write in self.writes.iter_mut().filter(|w| w.ended.is_some_and(|e| e < began)) {
+            write.is_gone = true;
         }
     }
 
@@ -74,7 +90,7 @@ impl Cell {
 
     /// Whether a crash may leave this value after a sync that began at `synced` and succeeded.
     pub(crate) fn survives(&self, value: u64, synced: Moment) -> bool {
-        self.writes.iter().any(|w| w.value == value && w.dead > synced)
+        self.writes.iter().any(|w| w.value == value && w.dead > synced && !w.is_gone)
     }
 }
 

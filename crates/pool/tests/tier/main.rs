@@ -1,6 +1,7 @@
 //! Cache tiers through their public interface: conformance, crashes and lost fast volumes against a model, restarts, and
 //! what calls cost.
 
+mod back;
 mod conforming;
 mod costs;
 mod delay;

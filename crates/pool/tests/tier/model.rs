@@ -2,26 +2,23 @@
 //! or a later one, and never goes back; at rest and after each opening the tier gives what is on the slow volume.
 
 use std::cell::Cell as Counter;
-use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 use policy::cache::Kind;
-use policy::promote::Access;
-use policy::time::Instant;
-use pool::tier::{Admission, Admit, Options, Tier};
+use policy::valve::Thresholds;
+use pool::tier::{Options, Tier, Writes};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::layer::crash::{Crash, Power};
-use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::layer::fault::{Effect, Rule};
 use volume::mem::Mem;
 use volume::{Clock, ErrorKind, Intent, IoBuf, IoBufMut, Object, Volume, Zeros};
 
-use crate::delay::Delay;
 use crate::history::{Begun, Cell, Moment};
-use crate::rig::{IO, UNIT, beside, name, options};
+use crate::rig::{Chance, Device, IO, PAGE, UNIT, beside, name, options};
 
 const SEEDS: u64 = 400;
 const CELL: u64 = 1024;
@@ -34,41 +31,6 @@ const ROUNDS: usize = 8;
 /// The longest wait before a call takes effect, and after it.
 const SLOW_US: u64 = 1500;
 const FAST_US: u64 = 150;
-
-/// Admits by chance.
-struct Chance(Xoshiro256PlusPlus);
-
-impl Admit for Chance {
-    fn missed(&mut self, _: Access, _: Instant) -> Admission {
-        match self.0.random_range(0..4) {
-            0 => Admission::Bypass,
-            1 => Admission::Unit,
-            _ => Admission::Pages,
-        }
-    }
-
-    fn unserved(&mut self, access: Access, now: Instant) -> Admission {
-        self.missed(access, now)
-    }
-}
-
-/// A device and how to fail it.
-struct Device {
-    power: Power,
-    crash: Crash,
-    plan: FaultPlan,
-    volume: Arc<dyn Volume>,
-}
-
-impl Device {
-    fn new(mem: Mem, clock: &Clock, wait_us: u64, seed: u64) -> Self {
-        let (power, plan) = (Power::new(), FaultPlan::new(seed));
-        let crash = Crash::new(mem, &power);
-        let fault = Fault::new(crash.clone(), "device", &plan, clock);
-        let volume = Arc::new(Delay::new(fault, clock, wait_us, seed));
-        Self { power, crash, plan, volume }
-    }
-}
 
 /// The objects as they should be.
 struct Model {
@@ -85,7 +47,7 @@ impl Model {
         self.now
     }
 
-    fn begin(&mut self, object: usize, cells: std::ops::Range<u64>, value: u64) -> Vec<Begun> {
+    fn begin(&mut self, object: usize, cells: Range<u64>, value: u64) -> Vec<Begun> {
         let now = self.tick();
         let cells = &mut self.cells[object][cells.start as usize..cells.end as usize];
         cells.iter_mut().map(|cell| cell.begin(value, now)).collect()
@@ -110,6 +72,13 @@ struct World<'a> {
     model: Mutex<Model>,
     random: Mutex<Xoshiro256PlusPlus>,
     crashing: Counter<bool>,
+    /// Writes to the first two objects stay on the fast volume.
+    keeps: bool,
+    /// The fast volume may have failed with dirty pages.
+    losing: Counter<bool>,
+    /// The fast volume will lose its power, or has.
+    doomed: Counter<bool>,
+    lost_pages: Counter<u64>,
     totals: &'a mut Totals,
 }
 
@@ -123,14 +92,23 @@ struct Totals {
     deferred_pages: u64,
     doubts: u64,
     detached: u64,
+    flushed_bytes: u64,
+    lost_pages: u64,
+    dirty_bytes: u64,
     warm: u64,
 }
 
-fn object_name(object: usize) -> volume::Name {
-    name(["o1.dat", "o2.inp", "o3.tab"][object])
-}
-
 impl World<'_> {
+    fn object_name(&self, object: usize) -> volume::Name {
+        let first = if self.keeps { "o1.inp" } else { "o1.dat" };
+        name([first, "o2.inp", "o3.tab"][object])
+    }
+
+    /// Whether calls may fail.
+    fn tolerates(&self) -> bool {
+        self.crashing.get() || self.losing.get()
+    }
+
     fn pick(&self, max: u64) -> u64 {
         self.random.lock().random_range(0..max)
     }
@@ -147,7 +125,7 @@ impl World<'_> {
                 let zeroed = handle.zero(at, (to - from) * CELL, Zeros::Free, IO).await;
                 self.model.lock().end(object, from, begun, zeroed.is_ok());
             }
-            16 => {
+            16 if !self.keeps || self.pick(4) == 0 => {
                 let begun = self.model.lock().begin(object, from..CELLS, 0);
                 let cut = handle.set_len(from * CELL).await;
                 self.model.lock().end(object, from, begun, cut.is_ok());
@@ -166,7 +144,7 @@ impl World<'_> {
         let began = self.model.lock().tick();
         let into = IoBufMut::zeroed(((to - from) * CELL) as usize);
         match handle.read_at(from * CELL, into, IO).await {
-            Err(e) => assert!(self.crashing.get(), "seed {}: a read failed: {e}", self.seed),
+            Err(e) => assert!(self.tolerates(), "seed {}: a read failed: {e}", self.seed),
             Ok(read) => {
                 let mut model = self.model.lock();
                 let now = model.tick();
@@ -189,7 +167,8 @@ impl World<'_> {
         };
         let bytes = value.to_le_bytes().repeat(((to - from) * CELL / 8) as usize);
         let data = IoBuf::from(&bytes[..]);
-        let written = if self.pick(2) == 0 {
+        let is_durable = self.pick(2) != 0;
+        let written = if !is_durable {
             handle.write_at(from * CELL, data, IO)
         } else {
             handle.write_durable(from * CELL, data, IO)
@@ -200,19 +179,29 @@ impl World<'_> {
         let acknowledged = match select(written, gave_up).await {
             Either::Left((Ok(()), _)) => true,
             Either::Left((Err(e), _)) => {
-                assert!(self.crashing.get(), "seed {}: a write failed: {e}", self.seed);
+                assert!(self.tolerates(), "seed {}: a write failed: {e}", self.seed);
                 false
             }
             Either::Right(_) => false,
         };
-        self.model.lock().end(object, from, begun, acknowledged);
+        let mut model = self.model.lock();
+        model.end(object, from, begun.clone(), acknowledged);
+        if acknowledged && is_durable {
+            for (cell, begun) in model.cells[object][from as usize..].iter_mut().zip(begun) {
+                cell.is_durable(begun);
+            }
+        }
     }
 
     async fn user(&self, tier: &Tier) {
         for _ in 0..STEPS {
             // One object gets half of the calls, so that they meet.
             let object = (self.pick(2) * self.pick(OBJECTS as u64)) as usize;
-            match tier.open(&object_name(object)).await {
+            if self.keeps && self.pick(16) == 0 {
+                let flushed = tier.flush().await;
+                assert!(flushed.is_ok() || self.tolerates(), "seed {}: {flushed:?}", self.seed);
+            }
+            match tier.open(&self.object_name(object)).await {
                 Ok(handle) => self.step(object, &*handle).await,
                 Err(_) if self.crashing.get() => return,
                 Err(e) => panic!("seed {}: {e}", self.seed),
@@ -220,10 +209,87 @@ impl World<'_> {
         }
     }
 
+    /// At rest: checks what the tier gives, also of bytes that are only on the fast volume, and flushes it.
+    async fn settle(&self, tier: &Tier, crashed: bool) {
+        for attempt in 0.. {
+            assert!(attempt < 20, "seed {}: it cannot be flushed", self.seed);
+            for object in 0..OBJECTS {
+                self.settle_object(tier, object, crashed).await;
+            }
+            match tier.flush().await {
+                Ok(()) => break,
+                Err(e) => assert!(self.losing.get(), "seed {}: a flush failed: {e}", self.seed),
+            }
+        }
+        if self.losing.get() {
+            // The first sync after a loss says so.
+            for object in 0..OBJECTS {
+                let handle = tier.open(&self.object_name(object)).await.unwrap();
+                drop(handle.sync(IO).await);
+            }
+        }
+        self.losing.set(self.doomed.get() || !tier.is_attached());
+        if tier.is_attached() {
+            assert_eq!((tier.figures().dirty_bytes, tier.figures().stale_bytes), (0, 0));
+        }
+    }
+
+    async fn settle_object(&self, tier: &Tier, object: usize, crashed: bool) {
+        let handle = tier.open(&self.object_name(object)).await.unwrap();
+        let cells_of_page = (PAGE / CELL) as usize;
+        for page in 0..handle.len().div_ceil(PAGE) {
+            let (at, first) = (page * PAGE, page as usize * cells_of_page);
+            let began = self.model.lock().tick();
+            let read = match handle.read_at(at, IoBufMut::zeroed(PAGE as usize), IO).await {
+                Ok(read) => read,
+                Err(e) => {
+                    assert!(self.losing.get() && object < 2, "seed {}: {at}: {e}", self.seed);
+                    self.lost_pages.set(self.lost_pages.get() + 1);
+                    // A whole page is good again. A fast volume that fails may take it again.
+                    let len = PAGE.min(handle.len() - at) as usize;
+                    let mut written = false;
+                    for _ in 0..20 {
+                        written |= handle
+                            .write_durable(at, IoBuf::from(&vec![0; len][..]), IO)
+                            .await
+                            .is_ok();
+                    }
+                    assert!(written, "seed {}: page {page} cannot be written", self.seed);
+                    let mut model = self.model.lock();
+                    let cells = &mut model.cells[object][first..];
+                    cells.iter_mut().take(cells_of_page).for_each(|cell| *cell = Cell::new(0));
+                    continue;
+                }
+            };
+            let mut model = self.model.lock();
+            let (now, synced) = (model.tick(), model.synced[object]);
+            for (at, bytes) in (first..).zip(read.chunks_exact(CELL as usize)) {
+                let torn = bytes.chunks(8).any(|part| part != &bytes[..8]);
+                let what = format!("seed {}: object {object}, cell {at}", self.seed);
+                assert!(!torn || crashed, "{what} is torn");
+                if torn {
+                    continue;
+                }
+                let (value, cell) = (value_of(bytes), &mut model.cells[object][at]);
+                if !crashed {
+                    cell.read(value, began, now).unwrap_or_else(|e| panic!("{what}: {e}"));
+                } else if value != 0 {
+                    assert!(
+                        cell.survives(value, synced),
+                        "{what}: {value} was overwritten durably"
+                    );
+                }
+            }
+        }
+    }
+
     /// At rest: compares what the tier gives to what is on the slow volume, and begins a new history with it.
     async fn compare(&self, tier: &Tier, slow: &Device, crashed: bool) {
+        if self.keeps {
+            self.settle(tier, crashed).await;
+        }
         for object in 0..OBJECTS {
-            let name = object_name(object);
+            let name = self.object_name(object);
             let handle = tier.open(&name).await.unwrap();
             let truth = slow.crash.open(&name).await.unwrap();
             let len = truth.len() as usize;
@@ -265,7 +331,7 @@ impl World<'_> {
     /// Gives torn cells a value, and begins a new history.
     async fn rewrite_torn(&self, tier: &Tier, slow: &Device) {
         for object in 0..OBJECTS {
-            let name = object_name(object);
+            let name = self.object_name(object);
             let truth = slow.crash.open(&name).await.unwrap();
             let handle = tier.open(&name).await.unwrap();
             let len = truth.len().next_multiple_of(CELL);
@@ -295,7 +361,7 @@ impl World<'_> {
 
     /// Removes an object, and makes another one of its name.
     async fn replace(&self, tier: &Tier, object: usize) {
-        let name = object_name(object);
+        let name = self.object_name(object);
         tier.remove(&name).await.unwrap();
         let handle = tier.create(&name, &Intent::DATA).await.unwrap();
         handle.sync(IO).await.unwrap();
@@ -309,6 +375,12 @@ impl World<'_> {
         Options {
             eviction,
             checkpoint_every: Duration::from_millis(1 + self.seed % 7),
+            writes: if self.keeps { Writes::Back } else { Writes::Through },
+            thresholds: Thresholds {
+                dirty_low: [0.0, 0.1, 0.4][(self.seed % 3) as usize],
+                ..Thresholds::DEFAULT
+            },
+            valve_every: Duration::from_millis(1 + self.seed % 3),
             ..options(2 + self.seed % 5)
         }
     }
@@ -330,27 +402,44 @@ impl World<'_> {
         self.totals.deferred_pages += figures.deferred_pages;
         self.totals.doubts += figures.doubts;
         self.totals.detached += figures.detached;
+        self.totals.flushed_bytes += figures.flushed_bytes;
+        self.totals.lost_pages += self.lost_pages.take();
+        self.totals.dirty_bytes += figures.dirty_bytes;
     }
 }
 
-fn run(seed: u64, totals: &mut Totals) {
+fn run(seed: u64, keeps: bool, totals: &mut Totals) {
     let clock = Clock::simulated();
     let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed));
     let cells = std::array::from_fn(|_| (0..CELLS).map(|_| Cell::new(0)).collect());
     let model = Model { cells, synced: [0; OBJECTS], values: 0, now: 0 };
     let (model, crashing) = (Mutex::new(model), Counter::new(false));
-    let mut world = World { seed, clock: clock.clone(), model, random, crashing, totals };
+    let (losing, doomed, lost_pages) = (Counter::new(false), Counter::new(false), Counter::new(0));
+    let mut world = World {
+        seed,
+        clock: clock.clone(),
+        model,
+        random,
+        crashing,
+        keeps,
+        losing,
+        doomed,
+        lost_pages,
+        totals,
+    };
     let device = |mem, wait, seed| Device::new(mem, &clock, wait, seed);
     let mut slow = device(Mem::new("slow"), SLOW_US, 2 * seed);
     let mut fast = device(Mem::new("fast"), FAST_US, 2 * seed + 1);
     clock.run(async {
         let mut tier = world.open(&slow, Some(&fast)).await;
         for object in 0..OBJECTS {
-            let made = tier.create(&object_name(object), &Intent::DATA).await.unwrap();
+            let made = tier.create(&world.object_name(object), &Intent::DATA).await.unwrap();
             made.sync(IO).await.unwrap();
         }
         for round in 0..ROUNDS as u64 {
             let event = world.pick(10);
+            world.doomed.set(world.doomed.get() || (keeps && event == 1));
+            world.losing.set(world.losing.get() || (keeps && event < 2));
             let when = Duration::from_micros(world.pick(40_000));
             // A device that fails for some calls, for ever, or without power.
             match event {
@@ -389,16 +478,23 @@ fn run(seed: u64, totals: &mut Totals) {
                 // It may be away for one opening with changes, and come back.
                 if world.pick(4) == 0 {
                     world.crashing.set(false);
+                    world.losing.set(keeps);
                     tier = world.open(&slow, None).await;
                     world.compare(&tier, &slow, true).await;
                     join_all((0..USERS).map(|_| world.user(&tier))).await;
                     for object in 0..OBJECTS {
-                        tier.open(&object_name(object)).await.unwrap().sync(IO).await.unwrap();
+                        tier.open(&world.object_name(object))
+                            .await
+                            .unwrap()
+                            .sync(IO)
+                            .await
+                            .unwrap();
                     }
                     world.compare(&tier, &slow, false).await;
                     drop(tier);
                 }
                 fast = device(kept, FAST_US, luck + 1);
+                world.doomed.set(false);
                 world.crashing.set(false);
                 tier = world.open(&slow, Some(&fast)).await;
                 world.totals.warm += u64::from(tier.figures().cached_bytes > 0);
@@ -406,12 +502,17 @@ fn run(seed: u64, totals: &mut Totals) {
                 continue;
             }
             beside(&tier, users).await;
-            world.compare(&tier, &slow, false).await;
+            // What is dirty may stay so across an orderly end.
+            if !(keeps && event == 2 && world.pick(2) == 0) {
+                world.compare(&tier, &slow, false).await;
+            }
             if !tier.is_attached() {
                 let left = fast.crash.after_process_death();
                 let empty = world.pick(2) == 0;
                 let mem = if empty { Mem::new("fast") } else { left };
                 fast = device(mem, FAST_US, round);
+                world.doomed.set(false);
+                world.losing.set(false);
                 tier.reattach(Arc::clone(&fast.volume)).await.unwrap();
             } else if event == 2 {
                 tier.close().await;
@@ -430,23 +531,49 @@ fn run(seed: u64, totals: &mut Totals) {
     });
 }
 
-/// One seed with `PLIMSOLL_TIER_SEED`, else all.
+/// One seed with `PLIMSOLL_TIER_SEED`, else the first `PLIMSOLL_TIER_SEEDS`.
+fn seeds() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    match number("PLIMSOLL_TIER_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("PLIMSOLL_TIER_SEEDS").unwrap_or(SEEDS),
+    }
+}
+
 #[test]
 fn every_read_gives_the_last_acknowledged_write() {
-    let only = std::env::var("PLIMSOLL_TIER_SEED").ok().map(|seed| seed.parse().unwrap());
-    let seeds: BTreeSet<u64> = only.map_or_else(|| (0..SEEDS).collect(), |seed| [seed].into());
+    let seeds = seeds();
     let mut totals = Totals::default();
-    for &seed in &seeds {
+    for seed in seeds.clone() {
         let _named = NameOnPanic(seed);
-        run(seed, &mut totals);
+        run(seed, false, &mut totals);
     }
     eprintln!("{totals:?}");
-    if seeds.len() > 1 {
+    if seeds.end - seeds.start > 1 {
         let Totals { hit_bytes, promotions, evictions, trims, deferred_pages, .. } = totals;
         let Totals { doubts, detached, warm, .. } = totals;
         let room = [evictions, trims, deferred_pages];
         let least = [[hit_bytes >> 20, promotions, doubts], room, [detached, warm, warm]].concat();
         assert!(least.iter().all(|&count| count > 50), "{least:?}");
+    }
+}
+
+/// The same with writes that stay on the fast volume, which is the only copy of what is dirty.
+#[test]
+fn what_is_only_on_the_fast_volume_survives_or_is_named() {
+    let seeds = seeds();
+    let mut totals = Totals::default();
+    for seed in seeds.clone() {
+        let _named = NameOnPanic(seed);
+        run(seed, true, &mut totals);
+    }
+    eprintln!("{totals:?}");
+    if seeds.end - seeds.start > 1 {
+        let Totals { hit_bytes, flushed_bytes, lost_pages, dirty_bytes, detached, warm, .. } =
+            totals;
+        let bytes = [hit_bytes, flushed_bytes, dirty_bytes].map(|bytes| bytes >> 16);
+        let least = [&bytes[..], &[lost_pages, detached, warm]].concat();
+        assert!(least.iter().all(|&count| count > 10), "{least:?}");
     }
 }
 

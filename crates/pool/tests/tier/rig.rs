@@ -4,15 +4,59 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use policy::cache::Kind;
+use policy::promote::Access;
 use policy::purpose::{Origin, Step};
+use policy::time::Instant;
 use policy::units::KIB;
-use pool::tier::{Always, Options, Tier};
+use pool::tier::{Admission, Admit, Always, Options, Tier};
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::layer::crash::{Crash, Power};
+use volume::layer::fault::{Fault, FaultPlan};
+use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Clock, Intent, Io, IoBuf, IoBufMut, Name, Object, Result, Volume};
+
+use crate::delay::Delay;
 
 pub(crate) const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const UNIT: u64 = 64 * KIB;
+
+/// Admits by chance.
+pub(crate) struct Chance(pub(crate) Xoshiro256PlusPlus);
+
+impl Admit for Chance {
+    fn missed(&mut self, _: Access, _: Instant) -> Admission {
+        match self.0.random_range(0..4) {
+            0 => Admission::Bypass,
+            1 => Admission::Unit,
+            _ => Admission::Pages,
+        }
+    }
+
+    fn unserved(&mut self, access: Access, now: Instant) -> Admission {
+        self.missed(access, now)
+    }
+}
+
+/// A device and how to fail it.
+pub(crate) struct Device {
+    pub(crate) power: Power,
+    pub(crate) crash: Crash,
+    pub(crate) plan: FaultPlan,
+    pub(crate) volume: Arc<dyn Volume>,
+}
+
+impl Device {
+    pub(crate) fn new(mem: Mem, clock: &Clock, wait_us: u64, seed: u64) -> Self {
+        let (power, plan) = (Power::new(), FaultPlan::new(seed));
+        let crash = Crash::new(mem, &power);
+        let fault = Fault::new(crash.clone(), "device", &plan, clock);
+        let volume = Arc::new(Delay::new(fault, clock, wait_us, seed));
+        Self { power, crash, plan, volume }
+    }
+}
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()

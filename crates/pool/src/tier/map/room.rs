@@ -140,14 +140,22 @@ impl Map {
         }
         self.pin(entry);
         if self.give_places(entry, pages) {
-            return Some(self.runs(entry, pages.clone()).collect());
+            // Dirty pages have newer bytes than any fill.
+            let mut runs: Vec<_> = self.runs(entry, pages.clone()).collect();
+            if self.has_dirty(entry) {
+                let clean =
+                    runs.iter().flat_map(|run| run.pages().map(|page| (page, run.place_of(page))));
+                let clean = clean.filter(|&(page, _)| !self.dirty.has(entry, page));
+                runs = clean.map(|(page, place)| Run::new(&(page..page + 1), place)).collect();
+            }
+            return Some(runs);
         }
         self.unpin(entry);
         None
     }
 
     /// Gives pages places; false if too few are free.
-    fn give_places(&mut self, entry: Slot, pages: &Range<u32>) -> bool {
+    pub(in crate::tier) fn give_places(&mut self, entry: Slot, pages: &Range<u32>) -> bool {
         let gaps = self.entries[entry as usize].table.gaps(pages);
         let wanted: u32 = gaps.iter().map(|gap| gap.end - gap.start).sum();
         for _ in 0..VISITS_MAX {
@@ -214,6 +222,8 @@ impl Map {
             let held = &self.entries[entry as usize];
             let begins = held.table.pages() == 0 && self.fills.has_any(entry);
             let (is_pinned, hash) = (held.pins > 0 || begins, key(held.unit));
+            // What is dirty is only here.
+            let is_pinned = is_pinned || (take == Take::Unit && self.has_dirty(entry));
             if !is_pinned && (take == Take::Unit || !self.trim(entry)) {
                 self.entries[entry as usize].flags &= !RANKED;
                 self.leave(entry);
@@ -232,6 +242,7 @@ impl Map {
     /// Takes the pages that were not seen from a unit that nobody uses; false if it has no others.
     fn trim(&mut self, entry: Slot) -> bool {
         self.seen.keep(entry, &self.valid);
+        self.seen.set_common(entry, &(0..self.size.pages), &self.dirty);
         if !self.seen.has_any(entry) {
             return false;
         }

@@ -208,6 +208,27 @@ fn a_pinned_unit_is_no_victim() {
 }
 
 #[test]
+fn what_is_dirty_is_no_victim_until_it_was_flushed() {
+    let mut map = map(16, 20);
+    let entry = fill(&mut map, 0, 0..4).unwrap();
+    map.begin_back(entry, &(1..2));
+    assert!(map.end_back(entry, &(1..2)));
+    for _ in 0..2 {
+        assert!(map.evict(Take::Unseen) && !map.evict(Take::Unit));
+        let bytes = Room { cached_bytes: PAGE, dirty_bytes: PAGE, trims: 1, ..Room::default() };
+        assert_eq!(Room { trims: 1, ..map.counted() }, bytes);
+    }
+    let pages = map.dirty_pages(entry, &(0..PAGES));
+    map.begin_flush(&pages);
+    let (unchanged, recorded) = map.flushed(&pages);
+    assert_eq!((unchanged.runs.len(), recorded), (1, Vec::new()));
+    map.set_clean(&unchanged);
+    assert!(map.evict(Take::Unit));
+    assert_eq!((map.counted().cached_bytes, map.counted().dirty_bytes), (0, 0));
+    check(&map);
+}
+
+#[test]
 fn what_a_snapshot_says_is_restored() {
     let mut map = map(32, 8);
     for (extent, pages) in [(0, 0..2), (1, 3..8), (0, 4..6), (2, 0..1)] {
@@ -284,7 +305,7 @@ fn no_page_and_no_checkpoint_ever_has_the_bytes_of_another_page() {
                 16 => {
                     let named = map.snapshot(|_| true).into_iter();
                     let runs = named.flat_map(|(_, placed)| {
-                        let Placed { extent, entry, runs } = placed;
+                        let Placed { extent, entry, runs, dirty: _ } = placed;
                         runs.into_iter().map(move |run| (entry, extent, run))
                     });
                     next = Some(runs.collect());

@@ -1,0 +1,283 @@
+//! What a slow volume knows of bytes that are newer on a fast one: marks of units, and ranges that are stale.
+//!
+//! ```text
+//!   tier.dirty-0   state g     │ marked, cleared │ marked, cleared │ …
+//!   tier.dirty-1   state g + 1 │ …
+//! ```
+//! A unit is marked before a write that is only on the fast volume is durable, and cleared some time after the slow volume
+//! has everything of it. An opening without that fast volume finds all ranges that may be older than what was acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::purpose::{Io, Origin, Step};
+use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
+
+use super::record::{self, Ranges, decode_ranges, encode_ranges};
+
+const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
+
+/// A log of this many bytes is written anew.
+const LOG_MAX: u64 = 4 << 20;
+
+type Marked = BTreeMap<Name, BTreeSet<u32>>;
+
+pub(super) struct DirtyLog {
+    volume: Arc<dyn Volume>,
+    unit: u64,
+    seal: u64,
+    marked: Mutex<Marked>,
+    /// Units that wait for a mark.
+    waiting: Mutex<Vec<(Name, u32)>>,
+    log: AsyncMutex<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    /// `None` if the next append writes a new state.
+    object: Option<Arc<dyn Object>>,
+    generation: u64,
+    sequence: u64,
+    len: u64,
+    stale: Ranges,
+}
+
+/// What an opening finds.
+#[derive(Default)]
+pub(super) struct Found {
+    generation: u64,
+    /// In bytes of objects.
+    pub(super) marked: Ranges,
+    pub(super) stale: Ranges,
+}
+
+/// Reads what is on a slow volume.
+///
+/// # Errors
+/// Those of the volume.
+pub(super) async fn read(volume: &dyn Volume, identity: u64) -> Result<Found> {
+    let mut found = Found::default();
+    for turn in 0..2 {
+        let object = match volume.open(&name(turn)).await {
+            Ok(object) => object,
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        let len = usize::try_from(object.len()).unwrap_or(usize::MAX);
+        let bytes = object.read_at(0, IoBufMut::zeroed(len), IO).await?;
+        if let Some(state) = replay(&bytes, identity)
+            && state.generation >= found.generation
+        {
+            found = state;
+        }
+    }
+    Ok(found)
+}
+
+fn replay(bytes: &[u8], identity: u64) -> Option<Found> {
+    let first = record::read(bytes)?;
+    let (generation, body) = first.body.split_first_chunk()?;
+    let generation = u64::from_le_bytes(*generation);
+    let [marked, stale] = decode_ranges(body)?;
+    if (first.seal, first.sequence) != (seal(identity, generation), 0) {
+        return None;
+    }
+    let mut all: BTreeMap<Name, BTreeSet<(u64, u64)>> = BTreeMap::new();
+    let add = |all: &mut BTreeMap<Name, BTreeSet<(u64, u64)>>, list: Ranges| {
+        for (name, ranges) in list {
+            all.entry(name).or_default().extend(ranges.iter().map(|r| (r.start, r.end)));
+        }
+    };
+    add(&mut all, marked);
+    let mut at = first.len;
+    for sequence in 1.. {
+        let frame = bytes.get(at..).and_then(record::read);
+        let frame = frame.filter(|frame| (frame.seal, frame.sequence) == (first.seal, sequence));
+        let Some(frame) = frame else { break };
+        let [marked, cleared] = decode_ranges(frame.body)?;
+        for (name, ranges) in cleared {
+            let units = all.entry(name).or_default();
+            ranges.iter().for_each(|range| {
+                units.remove(&(range.start, range.end));
+            });
+        }
+        add(&mut all, marked);
+        at += frame.len;
+    }
+    let list = |(name, units): (Name, BTreeSet<(u64, u64)>)| {
+        (name, units.into_iter().map(|(start, end)| start..end).collect())
+    };
+    Some(Found { generation, marked: all.into_iter().map(list).collect(), stale })
+}
+
+impl DirtyLog {
+    /// With nothing marked.
+    pub(super) fn new(volume: Arc<dyn Volume>, unit: u64, identity: u64, found: &Found) -> Self {
+        let generation = found.generation;
+        let stale = found.stale.clone();
+        let log = AsyncMutex::new(Log { generation, stale, ..Log::default() });
+        let (marked, waiting) = Default::default();
+        Self { volume, unit, seal: identity, marked, waiting, log }
+    }
+
+    /// Marks units that were marked before the opening; durable after [`DirtyLog::set_stale`].
+    pub(super) fn restore(&self, name: &Name, extents: impl Iterator<Item = u32>) {
+        self.marked.lock().entry(name.clone()).or_default().extend(extents);
+    }
+
+    /// Whether a unit is marked, durably.
+    pub(super) fn is_marked(&self, name: &Name, extent: u32) -> bool {
+        self.marked.lock().get(name).is_some_and(|units| units.contains(&extent))
+    }
+
+    /// Makes durable that these units may be newer on the fast volume. Those who wait together share an append.
+    ///
+    /// # Errors
+    /// Those of the slow volume.
+    pub(super) async fn mark(&self, name: &Name, extents: &[u32]) -> Result<()> {
+        let unmarked = |name: &Name, extent: u32| !self.is_marked(name, extent);
+        if !extents.iter().any(|&extent| unmarked(name, extent)) {
+            return Ok(());
+        }
+        let own = || extents.iter().map(|&extent| (name.clone(), extent));
+        self.waiting.lock().extend(own());
+        let mut log = self.log.lock().await;
+        let mut batch = std::mem::take(&mut *self.waiting.lock());
+        batch.extend(own());
+        batch.retain(|(name, extent)| unmarked(name, *extent));
+        let mut new = Marked::new();
+        for (name, extent) in batch {
+            new.entry(name).or_default().insert(extent);
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.append(&mut log, &new, &Marked::new()).await?;
+        let mut marked = self.marked.lock();
+        for (name, units) in new {
+            marked.entry(name).or_default().extend(units);
+        }
+        Ok(())
+    }
+
+    /// Clears the marks of units of which `is_clean` holds at one moment.
+    ///
+    /// # Errors
+    /// Those of the slow volume: the units are not marked any more all the same.
+    pub(super) async fn clear(
+        &self,
+        units: &[(Name, u32)],
+        is_clean: impl FnOnce(&mut dyn FnMut(&dyn Fn(usize) -> bool)),
+    ) -> Result<()> {
+        let mut log = self.log.lock().await;
+        let mut cleared = Marked::new();
+        is_clean(&mut |holds| {
+            let mut marked = self.marked.lock();
+            for (at, (name, extent)) in units.iter().enumerate() {
+                if let Some(of) = marked.get_mut(name)
+                    && holds(at)
+                    && of.remove(extent)
+                {
+                    cleared.entry(name.clone()).or_default().insert(*extent);
+                }
+            }
+        });
+        if cleared.is_empty() {
+            return Ok(());
+        }
+        self.append(&mut log, &Marked::new(), &cleared).await
+    }
+
+    /// No unit of a removed object is marked any more.
+    pub(super) async fn forget(&self, name: &Name) {
+        let mut log = self.log.lock().await;
+        let Some(units) = self.marked.lock().remove(name) else { return };
+        let cleared = Marked::from([(name.clone(), units)]);
+        if let Err(e) = self.append(&mut log, &Marked::new(), &cleared).await {
+            // An opening drops marks of names that are gone.
+            tracing::warn!("a removed object is still marked: {e}");
+        }
+    }
+
+    /// Makes `stale` what is stale, durably; with `forgets`, no unit is marked any more. `then` is done before anything else is
+    /// written.
+    ///
+    /// # Errors
+    /// Those of the slow volume.
+    pub(super) async fn set_stale(
+        &self,
+        forgets: bool,
+        stale: impl FnOnce() -> Ranges,
+        then: impl FnOnce(),
+    ) -> Result<()> {
+        let mut log = self.log.lock().await;
+        let stale = stale();
+        if forgets {
+            self.marked.lock().clear();
+        }
+        let is_new = log.generation == 0 && stale.is_empty() && self.marked.lock().is_empty();
+        if !is_new {
+            log.stale = stale;
+            self.rewrite(&mut log, &Marked::new()).await?;
+        }
+        then();
+        Ok(())
+    }
+
+    fn ranges(&self, marked: &Marked) -> Ranges {
+        let bytes = |&extent: &u32| {
+            let at = u64::from(extent) * self.unit;
+            at..at + self.unit
+        };
+        marked.iter().map(|(name, of)| (name.clone(), of.iter().map(bytes).collect())).collect()
+    }
+
+    async fn append(&self, log: &mut Log, marked: &Marked, cleared: &Marked) -> Result<()> {
+        let Some(object) = log.object.take().filter(|_| log.len < LOG_MAX) else {
+            return self.rewrite(log, marked).await;
+        };
+        let (mut body, mut bytes) = (Vec::new(), Vec::new());
+        encode_ranges(&mut body, &self.ranges(marked));
+        encode_ranges(&mut body, &self.ranges(cleared));
+        record::frame(&mut bytes, seal(self.seal, log.generation), log.sequence, &body);
+        // If this fails or is given up, its end is unknown: the next append writes a new state.
+        object.write_durable(log.len, IoBuf::from(&bytes[..]), IO).await?;
+        log.len += bytes.len() as u64;
+        log.sequence += 1;
+        log.object = Some(object);
+        Ok(())
+    }
+
+    /// Writes the state with these units marked, too. The last one stays until the new one is whole.
+    async fn rewrite(&self, log: &mut Log, new: &Marked) -> Result<()> {
+        log.object = None;
+        let mut marked = self.marked.lock().clone();
+        for (name, units) in new {
+            marked.entry(name.clone()).or_default().extend(units);
+        }
+        let generation = log.generation + 1;
+        let (mut body, mut bytes) = (generation.to_le_bytes().to_vec(), Vec::new());
+        encode_ranges(&mut body, &self.ranges(&marked));
+        encode_ranges(&mut body, &log.stale);
+        record::frame(&mut bytes, seal(self.seal, generation), 0, &body);
+        let name = name(generation % 2);
+        match self.volume.remove(&name).await {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        self.volume.write_whole(&name, &Intent::DATA, IoBuf::from(&bytes[..]), IO).await?;
+        log.object = Some(self.volume.open(&name).await?);
+        (log.generation, log.sequence, log.len) = (generation, 1, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+const fn seal(identity: u64, generation: u64) -> u64 {
+    identity ^ generation.rotate_left(16)
+}
+
+fn name(turn: u64) -> Name {
+    Name::new(&format!("tier.dirty-{turn}")).expect("a valid name")
+}

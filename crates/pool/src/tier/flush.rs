@@ -1,0 +1,246 @@
+//! Dirty pages written back to the slow volume.
+//!
+//! ```text
+//!   claim of flushes ─▶ [map: these pages] ─▶ fast ─▶ slow ─▶ sync ─▶ claim of changes ─▶ journal: clean, unless changed
+//! ```
+//! Writes to the fast volume go on during a flush; what they change stays dirty. A change of the slow volume claims flushes
+//! first, so that no flush puts older bytes over it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use policy::purpose::{Io, Origin, Step};
+use volume::{Error, ErrorKind, IoBufMut, Object, Result};
+
+use super::fast::{Fast, Pins, units};
+use super::map::{Pages, Unit};
+use super::route::PAGE;
+use super::shared::Shared;
+use super::slab;
+use super::track::Track;
+
+/// A flush that nobody waits for.
+const BEHIND: Io = Io::new(Origin::Copy, Step::Data);
+
+/// A flush that a user waits for.
+const AHEAD: Io = Io::new(Origin::UserChange, Step::Data);
+
+/// Bytes of one write, if the slow volume names no stripe.
+const WRITE: u64 = 256 << 10;
+
+/// Writes back a unit; with `holds`, writes to it wait meanwhile, so that nothing of it is dirty on return.
+///
+/// # Errors
+/// Those of either volume: what failed is as dirty as before. A fast volume that failed is given up.
+pub(super) async fn unit(shared: &Shared, fast: &Arc<Fast>, unit: Unit, holds: bool) -> Result<()> {
+    let Some(track) = shared.tracks.lock().numbered(unit.object).cloned() else { return Ok(()) };
+    let slow = match track.slow() {
+        Some(slow) => slow,
+        None => match shared.slow.open(&track.name).await {
+            Ok(slow) => slow,
+            // It was removed meanwhile, with all that was dirty.
+            Err(e) if e.kind() == ErrorKind::NotFound && track.is_bypassed() => return Ok(()),
+            Err(e) => return Err(e),
+        },
+    };
+    let at = u64::from(unit.extent) * fast.unit;
+    let range = at..at + fast.unit;
+    let _flushes = track.flushes.claim(range.clone()).await;
+    let held = if holds { Some(track.changes.claim(range.clone()).await) } else { None };
+    let (pages, _pins) = copy(shared, fast, &track, &*slow, &range, BEHIND).await?;
+    let _changes = match held {
+        Some(held) => held,
+        None => track.changes.claim(range.clone()).await,
+    };
+    clean(shared, fast, &track, &pages).await
+}
+
+/// Writes back a range whose changes and flushes the caller has claimed.
+///
+/// # Errors
+/// As for [`unit`].
+pub(super) async fn range(
+    shared: &Shared,
+    fast: &Arc<Fast>,
+    track: &Track,
+    slow: &dyn Object,
+    range: &Range<u64>,
+) -> Result<()> {
+    let (pages, _pins) = copy(shared, fast, track, slow, range, AHEAD).await?;
+    clean(shared, fast, track, &pages).await
+}
+
+/// Clears the marks of units that are clean.
+///
+/// # Errors
+/// Those of the slow volume.
+pub(super) async fn unmark(shared: &Shared, fast: &Fast, of: &[Unit]) -> Result<()> {
+    let units: Vec<_> = {
+        let tracks = shared.tracks.lock();
+        let named = |unit: &Unit| Some((tracks.numbered(unit.object)?.name.clone(), *unit));
+        of.iter().filter_map(named).collect()
+    };
+    let names: Vec<_> = units.iter().map(|(name, unit)| (name.clone(), unit.extent)).collect();
+    let cleared = shared.dirty.clear(&names, |apply| {
+        let map = fast.map.lock();
+        apply(&|at| {
+            let entry = map.find(units[at].1);
+            !map.is_dead() && !entry.is_some_and(|entry| map.has_dirty(entry))
+        });
+    });
+    cleared.await
+}
+
+/// Drops what is dirty of an object that is about to be removed, and whose changes and flushes the caller has claimed. Until
+/// then it is stale, so that no older bytes are given if the removal fails.
+///
+/// # Errors
+/// Those of the slow volume.
+pub(super) async fn discard(shared: &Shared, fast: &Arc<Fast>, track: &Track) -> Result<()> {
+    let dirty: Vec<_> = {
+        let mut map = fast.map.lock();
+        let found = map.within(track.number, 0..u32::MAX).into_iter();
+        let dirty: Vec<_> =
+            found.map(|(entry, _)| map.dirty_pages(entry, &(0..u32::MAX))).collect();
+        dirty.iter().for_each(|pages| map.begin_flush(pages));
+        dirty
+    };
+    track.with_stale(|stale| {
+        for pages in &dirty {
+            let at = u64::from(pages.unit.extent) * fast.unit;
+            for run in &pages.runs {
+                let byte = |page: u32| at + u64::from(page) * PAGE;
+                stale.add(byte(run.pages().start)..byte(run.pages().end));
+            }
+        }
+    });
+    shared.dirty.set_stale(false, || shared.stale(), || {}).await?;
+    // A fast volume that fails is given up, and the caller sees it.
+    drop(clean(shared, fast, track, &dirty).await);
+    Ok(())
+}
+
+/// Copies dirty pages to the slow volume; durable on return.
+async fn copy(
+    shared: &Shared,
+    fast: &Arc<Fast>,
+    track: &Track,
+    slow: &dyn Object,
+    range: &Range<u64>,
+    io: Io,
+) -> Result<(Vec<Pages>, Pins)> {
+    let mut pins = Pins::new(fast);
+    let dirty: Vec<_> = {
+        let mut map = fast.map.lock();
+        let mut found = map.within(track.number, units(range, fast.unit));
+        found.sort_unstable_by_key(|(_, extent)| *extent);
+        found.retain(|(entry, _)| map.has_dirty(*entry));
+        let mut dirty = Vec::new();
+        for (entry, extent) in found {
+            let pages = map.dirty_pages(entry, &fast.pages_in(extent.into(), range));
+            map.begin_flush(&pages);
+            pins.pin(&mut map, entry);
+            dirty.push(pages);
+        }
+        dirty
+    };
+    let pieces = dirty.iter().flat_map(|pages| {
+        let unit_at = u64::from(pages.unit.extent) * fast.unit;
+        pages.runs.iter().map(move |run| {
+            let byte = |page: u32| unit_at + u64::from(page) * PAGE;
+            (byte(run.pages().start)..byte(run.pages().end), slab::position(run.place))
+        })
+    });
+    let stripe = shared.slow.limits().stripe.unwrap_or(WRITE).max(WRITE);
+    for write in writes(pieces, stripe) {
+        let (start, end) = (write[0].0.start, write[write.len() - 1].0.end);
+        let mut bytes = IoBufMut::zeroed((end - start) as usize);
+        for (range, at) in &write {
+            let into = IoBufMut::zeroed((range.end - range.start) as usize);
+            match fast.slab.read(*at, into, io).await {
+                Ok(read) => bytes[(range.start - start) as usize..(range.end - start) as usize]
+                    .copy_from_slice(&read),
+                Err(e) => {
+                    shared.failed(fast, track.number, (range.start / fast.unit) as u32, &e);
+                    return Err(e.within(format!("{}: dirty bytes at {}", track.name, range.start)));
+                }
+            }
+        }
+        // Behind the end of the object there are zeros.
+        bytes.resize((end.min(slow.len()).saturating_sub(start)) as usize);
+        if !bytes.is_empty() {
+            shared.counters.flushed_bytes.add(bytes.len() as u64);
+            slow.write_at(start, bytes.freeze(), io).await?;
+        }
+    }
+    if !dirty.is_empty() {
+        slow.sync(io).await?;
+    }
+    Ok((dirty, pins))
+}
+
+/// Makes pages clean that the slow volume has, durably, and whose changes the caller has claimed.
+async fn clean(shared: &Shared, fast: &Arc<Fast>, track: &Track, pages: &[Pages]) -> Result<()> {
+    // Reads under way of the slow volume may have older bytes of them, which nobody may take once they can leave.
+    for pages in pages {
+        let at = u64::from(pages.unit.extent) * fast.unit;
+        track.reads.forget(&(at..at + fast.unit));
+    }
+    let cleaned = fast.journal.clean(pages, &fast.map).await;
+    if let Err(e) = &cleaned {
+        shared.detach(fast, e);
+    }
+    cleaned.map(drop)
+}
+
+/// Neighbouring pieces as one write, cut at multiples of `most`.
+fn writes(
+    pieces: impl Iterator<Item = (Range<u64>, u64)>,
+    most: u64,
+) -> Vec<Vec<(Range<u64>, u64)>> {
+    let mut writes: Vec<Vec<(Range<u64>, u64)>> = Vec::new();
+    for (mut range, mut at) in pieces {
+        while !range.is_empty() {
+            let end = range.end.min((range.start / most + 1) * most);
+            let piece = (range.start..end, at);
+            match writes.last_mut() {
+                Some(last)
+                    if last[last.len() - 1].0.end == range.start && range.start % most != 0 =>
+                {
+                    last.push(piece);
+                }
+                _ => writes.push(vec![piece]),
+            }
+            at += end - range.start;
+            range.start = end;
+        }
+    }
+    writes
+}
+
+/// An error of bytes that are lost with a fast volume.
+pub(super) fn stale(track: &Track, range: &Range<u64>) -> Error {
+    let what = format!(
+        "{}: the newest bytes {} to {} were on a fast volume that is lost: write them, or restore the object",
+        track.name, range.start, range.end
+    );
+    Error::new(ErrorKind::Corrupt, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_write_up_to_a_multiple() {
+        let pieces = [(0..8, 100), (8..12, 300), (12..40, 500), (44..48, 0)];
+        let found = writes(pieces.into_iter(), 16);
+        let expected = vec![
+            vec![(0..8, 100), (8..12, 300), (12..16, 500)],
+            vec![(16..32, 504)],
+            vec![(32..40, 520)],
+            vec![(44..48, 0)],
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,120 @@
+//! Writes that stay on the fast volume: what they cost, and what may not bring older bytes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use pool::tier::{Always, Options, Tier, Writes};
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::layer::trace::{Trace, TraceLog};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{Clock, IoBuf, Volume};
+
+use crate::rig::{IO, PAGE, UNIT, content, fill, name, options, read};
+
+fn back(slots: u64) -> Options {
+    Options { writes: Writes::Back, ..options(slots) }
+}
+
+fn page(byte: u8) -> IoBuf {
+    IoBuf::from(&[byte; PAGE as usize][..])
+}
+
+async fn open(slow: Arc<dyn Volume>, fast: Arc<dyn Volume>, clock: &Clock) -> Tier {
+    Tier::open(slow, Some(fast), back(8), Box::new(Always), clock).await.unwrap()
+}
+
+#[test]
+fn a_durable_write_of_a_dirty_page_costs_the_slow_volume_nothing() {
+    let clock = Clock::simulated();
+    let logs = [TraceLog::new(4000), TraceLog::new(4000)];
+    let mem = Mem::new("slow");
+    let slow = Arc::new(Trace::new(mem.clone(), "slow", &logs[0], &clock));
+    let fast = Arc::new(Trace::new(Mem::new("fast"), "fast", &logs[1], &clock));
+    let tier = block_on(open(slow, fast, &clock));
+    let object = block_on(fill(&tier, "a.inp", 2 * UNIT, 1));
+    let calls = |work: &dyn Fn()| {
+        let before = [logs[0].records().len(), logs[1].records().len()];
+        work();
+        [0, 1].map(|at| {
+            let new = logs[at].records()[before[at]..].to_vec();
+            new.iter().map(|record| record.call.op).collect::<Vec<_>>()
+        })
+    };
+    let put = |at: u64, byte| block_on(object.write_durable(at, page(byte), IO)).unwrap();
+    let first = calls(&|| put(PAGE, 7));
+    let new_log = [Op::Remove, Op::Create, Op::Write, Op::Sync, Op::Open];
+    assert_eq!(first[0], new_log, "the first mark");
+    let second = calls(&|| put(2 * PAGE, 8));
+    assert_eq!(second[0], [], "the unit is marked");
+    assert_eq!(second[1], [Op::Write, Op::Sync, Op::WriteDurable], "the page is recorded");
+    assert_eq!(calls(&|| put(PAGE, 9)), [vec![], vec![Op::WriteDurable]]);
+    let other = calls(&|| put(UNIT, 10));
+    assert_eq!(other[0], [Op::WriteDurable], "one append for each unit");
+    let hit = calls(&|| assert_eq!(block_on(read(&*object, PAGE, PAGE)), [9; PAGE as usize]));
+    assert_eq!(hit, [vec![], vec![Op::Read]]);
+    assert_eq!(tier.figures().dirty_bytes, 3 * PAGE);
+    let flushed = calls(&|| block_on(tier.flush()).unwrap());
+    assert_eq!(flushed[0][..2], [Op::Write, Op::Sync], "neighbours are one write");
+    let figures = tier.figures();
+    assert_eq!((figures.dirty_bytes, figures.flushed_bytes), (0, 3 * PAGE));
+    let truth = block_on(mem.open(&name("a.inp"))).unwrap();
+    assert_eq!(block_on(read(&*truth, PAGE, PAGE)), [9; PAGE as usize]);
+}
+
+#[test]
+fn a_fill_from_before_a_flush_does_not_bring_older_bytes_back() {
+    let clock = Clock::simulated();
+    block_on(async {
+        let tier = open(Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")), &clock).await;
+        let object = fill(&tier, "a.inp", UNIT, 1).await;
+        object.write_at(PAGE, page(9), IO).await.unwrap();
+        // Its fill waits, with the older bytes of the dirty page.
+        let expected =
+            [&content(PAGE, 1)[..], &page(9), &content(3 * PAGE, 1)[2 * PAGE as usize..]];
+        assert_eq!(read(&*object, 0, 3 * PAGE).await, expected.concat());
+        tier.flush().await.unwrap();
+        tier.install_all().await;
+        assert_eq!(read(&*object, PAGE, PAGE).await, [9; PAGE as usize]);
+    });
+}
+
+#[test]
+fn a_dirty_page_is_passed_over_by_a_fill() {
+    let clock = Clock::simulated();
+    block_on(async {
+        let tier = open(Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")), &clock).await;
+        let object = fill(&tier, "a.inp", UNIT, 1).await;
+        object.write_at(PAGE, page(9), IO).await.unwrap();
+        read(&*object, 0, 3 * PAGE).await;
+        tier.install_all().await;
+        assert_eq!(read(&*object, PAGE, PAGE).await, [9; PAGE as usize]);
+        assert_eq!(tier.figures().cached_bytes, 3 * PAGE, "the others are installed");
+    });
+}
+
+/// Its leader may have read the slow volume before the flush.
+#[test]
+fn a_read_after_a_flush_does_not_share_one_from_before_it() {
+    let (clock, plan, log) = (Clock::simulated(), FaultPlan::new(1), TraceLog::new(4000));
+    let slow = Fault::new(Mem::new("slow"), "slow", &plan, &clock);
+    let slow = Arc::new(Trace::new(slow, "slow", &log, &clock));
+    let reads = || log.records().iter().filter(|record| record.call.op == Op::Read).count();
+    clock.run(async {
+        let tier = open(slow, Arc::new(Mem::new("fast")), &clock).await;
+        let object = fill(&tier, "a.inp", UNIT, 1).await;
+        object.write_at(PAGE, page(9), IO).await.unwrap();
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(10))).on(Op::Read));
+        let before = reads();
+        let other = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            tier.detach().await.unwrap();
+            tier.reattach(Arc::new(Mem::new("fast"))).await.unwrap();
+            assert_eq!(read(&*object, PAGE, PAGE).await, [9; PAGE as usize]);
+        };
+        join(read(&*object, 0, UNIT), other).await;
+        assert_eq!(reads() - before, 2);
+    });
+}
