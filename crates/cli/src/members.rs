@@ -22,7 +22,7 @@ pub(crate) struct Members {
     tiers: Vec<(String, Slow)>,
 }
 
-/// The slow side of a tier, which has everything; nobody needs the fast one.
+/// The slow side of a tier, which has everything: the fast one has copies only.
 struct Slow {
     member: Arc<dyn Volume>,
     /// It, if it is a volume.

@@ -874,7 +874,7 @@ fn a_tiered_pool_has_two_sides_and_is_a_member_of_another() {
     let of = |name: &str| settings.pools.iter().find(|pool| pool.name == name).expect("a pool");
     let tier = of("cached").tier.clone().expect("it is tiered");
     assert_eq!((&*tier.fast, &*tier.slow, tier.size), ("a", "b", None));
-    // Nobody else tends the volume below.
+    // It alone tends the volume below.
     assert!(of("main").scrub_every.is_some());
     assert_ne!(of("main").migration.policy, policy::migrate::Policy::Off);
     let shown = settings.to_string();

@@ -106,7 +106,7 @@ pub struct CacheTier {
     name: String,
     slow: String,
     fast: Fast,
-    /// Bytes of the fast side; `None` if it was away at the opening, and nobody said how many.
+    /// Bytes of the fast side; `None` if it was away at the opening, and the caller named no size.
     bytes: Option<u64>,
     /// The volumes of the fast side.
     cache: Devices,

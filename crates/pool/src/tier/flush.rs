@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::slab;
 use super::track::Track;
 
-/// A flush that nobody waits for.
+/// A flush that the background work starts: no caller waits for it.
 const BEHIND: Io = Io::new(Origin::Copy, Step::Data);
 
 /// A flush that a user waits for.
@@ -181,7 +181,7 @@ async fn copy(
 
 /// Makes pages clean that the slow volume has, durably, and whose changes the caller has claimed.
 async fn clean(shared: &Shared, fast: &Arc<Fast>, track: &Track, pages: &[Pages]) -> Result<()> {
-    // Reads under way of the slow volume may have older bytes of them, which nobody may take once they can leave.
+    // Reads under way of the slow volume may have older bytes of them: no other reader may take these once the pages can leave.
     for pages in pages {
         let at = u64::from(pages.unit.extent) * fast.unit;
         track.reads.forget(&(at..at + fast.unit));

@@ -235,7 +235,7 @@ impl Map {
         self.hold(at, unit, table);
         for run in placed.runs.iter().chain(&placed.dirty) {
             self.set(at, &run.pages());
-            // Nobody knows which were read lately, so the first visit takes none.
+            // The checkpoint does not say which were read lately, so the first visit takes none.
             self.see(at, &run.pages());
         }
         self.restore_dirty(at, &placed.dirty);

@@ -27,7 +27,7 @@ use super::track::{Changing, Ended, Track};
 /// The purpose of what follows a change of length.
 const LEN: Io = Io::new(Origin::UserWrite, Step::Data);
 
-/// How long a reader waits for another one's bytes before it reads itself: the other may be a future that nobody polls.
+/// How long a reader waits for another one's bytes before it reads itself: the caller of the other may have stopped polling it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct TierObject {

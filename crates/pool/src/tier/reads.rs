@@ -88,7 +88,7 @@ impl Reads {
         Joined::Leads(Leader { underway: Arc::clone(&self.0), key, read })
     }
 
-    /// A change of a range has claimed it: nobody follows the reads there any more.
+    /// A change of a range has claimed it: no reader follows the reads there any more.
     pub(super) fn forget(&self, range: &Range<u64>) {
         let mut underway = self.0.lock();
         underway
@@ -114,7 +114,7 @@ impl Follower {
 }
 
 impl Leader {
-    /// The read gave these bytes: fewer than were asked for help nobody, since the object was cut.
+    /// The read gave these bytes: if they are fewer than were asked for, the object was cut, and followers read themselves.
     pub(super) fn end(self, bytes: &[u8]) {
         self.leave();
         let is_followed = self.read.has_followers();

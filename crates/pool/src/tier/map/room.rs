@@ -239,7 +239,7 @@ impl Map {
         false
     }
 
-    /// Takes the pages that were not seen from a unit that nobody uses; false if it has no others.
+    /// Takes the pages that were not seen from a unit that no reader, write or fill uses; false if it has no others.
     fn trim(&mut self, entry: Slot) -> bool {
         self.seen.keep(entry, &self.valid);
         self.seen.set_common(entry, &(0..self.size.pages), &self.dirty);
