@@ -225,7 +225,9 @@ impl Client {
     fn excuse(&self, begun: &Begun, error: &Error) {
         self.world.refused.set(self.world.refused.get() + 1);
         let is_fine = match error {
-            Error::Invalid(_) => begun.resizes != self.disk.resizes.get(),
+            Error::Invalid(_) => {
+                !begun.resizes.is_multiple_of(2) || begun.resizes != self.disk.resizes.get()
+            }
             Error::Closed(_) | Error::NotFound(_) if self.disk.is_going.get() => true,
             Error::Closed(_) | Error::NotFound(_) => self.world.weather.get() == Weather::Storm,
             Error::Corrupt(_) if self.world.rot.may_lack(&self.disk.name) => true,

@@ -23,7 +23,7 @@ pub(super) struct Disk {
     pub(super) sizes: RefCell<Vec<u64>>,
     /// A deletion was asked for, and not acknowledged.
     pub(super) is_going: Cell<bool>,
-    /// How many changes of the size have begun.
+    /// How often a change of the size began or ended: odd while one is under way.
     pub(super) resizes: Cell<u64>,
     sectors: RefCell<BTreeMap<u64, History>>,
 }
@@ -148,6 +148,8 @@ impl Disk {
         let sizes = &mut *self.sizes.borrow_mut();
         assert!(sizes.contains(&size), "{}: {size} bytes, not one of {sizes:?}", self.name);
         *sizes = vec![size];
+        // A change that the end of the process cut off is over.
+        self.resizes.set(self.resizes.get().next_multiple_of(2));
         let cut = size / SECTOR..;
         for history in self.sectors.borrow_mut().range_mut(cut).map(|(_, history)| history) {
             *history = History::zeros();
