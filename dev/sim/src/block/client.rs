@@ -231,6 +231,7 @@ impl Client {
             Error::Closed(_) | Error::NotFound(_) if self.disk.is_going.get() => true,
             Error::Closed(_) | Error::NotFound(_) => self.world.weather.get() == Weather::Storm,
             Error::Corrupt(_) if self.world.rot.may_lack(&self.disk.name) => true,
+            Error::Corrupt(_) if self.world.may_refuse() => true,
             Error::Corrupt(_) | Error::Busy(_) | Error::Unavailable(_) | Error::OutOfSpace(_) => {
                 self.world.may_fail()
             }

@@ -2,8 +2,8 @@
 //! has parity fragments.
 //!
 //! A fragment rots after all is in place, and a client reads the block at once. A change of the row in between computes new
-//! parity from rotten bytes: then the parity stays wrong, and only bytes that are there are safe. What is left rotten is put
-//! right before the process ends.
+//! parity from rotten bytes: then the parity stays wrong, only bytes that are there are safe, and the read may be refused. What
+//! is left rotten is put right before the process ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,6 +33,10 @@ pub(super) struct Spoiled {
     copies: RefCell<BTreeMap<ObjectId, Vec<u64>>>,
     /// Parity was computed from rotten bytes.
     pub(super) unfit: Cell<bool>,
+    /// Since a fragment rotted, its block was not read yet.
+    pub(super) is_unread: Cell<bool>,
+    /// A read was refused meanwhile.
+    pub(super) was_refused: Cell<bool>,
 }
 
 /// A byte that rotted.
@@ -47,6 +51,12 @@ pub(super) struct Spot {
 impl Spoiled {
     pub(super) fn is_unfit(&self) -> bool {
         self.unfit.get()
+    }
+
+    /// Whether a reader may get `Corrupt`: a change of the row may have come first.
+    pub(super) fn may_refuse(&self) -> bool {
+        self.was_refused.set(self.was_refused.get() || self.is_unread.get());
+        self.is_unread.get()
     }
 
     /// Damages a byte of a leaf object; false if it is as it was.
@@ -68,6 +78,8 @@ impl Spoiled {
 
     /// A life ends.
     pub(super) fn mend(&self, rows: &Rows) {
+        self.is_unread.set(false);
+        self.was_refused.set(false);
         self.mend_from(rows, 0);
     }
 

@@ -118,6 +118,11 @@ impl World {
         assert!(self.may_fail(), "operator: {error}");
     }
 
+    /// Whether a reader may get `Corrupt`, since a fragment rotted and a change of its row may have come first.
+    pub(super) fn may_refuse(&self) -> bool {
+        self.coded.as_ref().is_some_and(|coded| coded.spoiled.may_refuse())
+    }
+
     /// The store was opened: the devices that it must have are there, and no others.
     pub(super) fn compare(&self, store: &Store) {
         let listed = store.list();
