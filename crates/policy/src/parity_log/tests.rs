@@ -1,0 +1,5 @@
+mod client;
+mod invariants;
+mod search;
+mod servers;
+mod world;
