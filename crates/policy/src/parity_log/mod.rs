@@ -38,6 +38,7 @@ pub mod parity;
 pub mod rebuild;
 pub mod record;
 mod rules;
+pub mod scheme;
 pub mod view;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Where the bytes of a lost strip come from.
 //!
-//! The caller makes sure that nothing changes meanwhile: the lost strip's writes are decided
-//! ([`Entry::Lost`](super::view::Entry::Lost)), and the range is locked on all strips that are left. Then all parity servers
+//! The caller makes sure that nothing changes meanwhile: the writes of all lost strips are decided in the present view
+//! ([`Data::is_lost`](super::data::Data::is_lost)), and the range is locked on all strips that are left. Then all parity servers
 //! of the view count the same value of each strip, though each has merged as far as it has.
 
 use std::collections::BTreeMap;

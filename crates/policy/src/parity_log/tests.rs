@@ -1,4 +1,5 @@
 mod client;
+mod cost;
 mod invariants;
 mod search;
 mod servers;

@@ -361,6 +361,13 @@ impl World {
         range: std::ops::Range<u64>,
     ) -> Result<Option<Vec<u8>>, String> {
         let group = g as Group;
+        // The writes of all lost strips are decided, in this view.
+        let is_decided = |i: &usize| {
+            self.data[g][*i].as_ref().is_some_and(|it| it.is_lost() && it.view() == self.views[g])
+        };
+        if !self.lost[g].iter().all(is_decided) {
+            return Ok(None);
+        }
         let mut parities = BTreeMap::new();
         for &j in &self.members[g] {
             match &self.parity[j] {
@@ -403,11 +410,14 @@ impl World {
 
     /// What the master mends next in a group, if nothing is under way.
     pub(super) fn mend(&mut self, g: usize) {
-        if let Some(job) = self.jobs.iter().find(|job| job.group as usize == g) {
-            let token = job.token;
+        let ours = self.jobs.iter().filter(|job| job.group as usize == g);
+        let tokens: Vec<u64> = ours.map(|job| job.token).collect();
+        for &token in &tokens {
             if self.is_healing || self.chance(10) {
                 self.lock(token);
             }
+        }
+        if !tokens.is_empty() {
             return;
         }
         if self.data[g].iter().any(Option::is_none) {
