@@ -26,7 +26,7 @@
 //!
 //! H. Li et al., "PARIX: Speculative Partial Writes in Erasure-Coded Systems", USENIX ATC 2017. The paper has the idea and the
 //! log. Versions that are *tentative*, recovery by [`view::reconcile`], bases that a merge leaves in the journal, and taking a
-//! write back when a journal is full are ours ([ADR 40](../../../../docs/adr/0040-speculative-partial-writes.md)).
+//! write back when a journal is full are ours (docs/adr/0040-speculative-partial-writes.md).
 
 pub mod data;
 pub mod index;

@@ -92,3 +92,50 @@ pub fn plan(
     parts.sort_by_key(|part| part.range.start);
     Ok(parts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Request, Version};
+    use super::super::rules::Rules;
+    use super::*;
+
+    /// A strip whose journal has bytes 4..8: a complete value and its base.
+    fn indexes() -> Vec<Index> {
+        let mut indexes: Vec<Index> = (0..3).map(|_| Index::new(Rules::default())).collect();
+        let (version, below) = (Version { view: 1, number: 1 }, Version { view: 1, number: 2 });
+        let request = Request { client: 1, number: 1 };
+        indexes[0].add_data(1, version, Version::default(), request, &(4..8));
+        indexes[0].add_original(2, version, &(4..8));
+        indexes[0].settle(below);
+        indexes
+    }
+
+    #[test]
+    fn too_few_fragments_are_an_error_but_for_values_of_a_journal() {
+        let indexes = indexes();
+        let one: BTreeMap<usize, Vec<&Index>> = [(0, indexes.iter().collect())].into();
+        // Two of three data strips are lost, and there is one parity server.
+        assert_eq!(plan(0, &(0..8), 3, &[2], &one), Err(TooFew { present: 2, needed: 3 }));
+        let parts = plan(0, &(4..8), 3, &[2], &one).unwrap();
+        assert_eq!(parts.len(), 1);
+        assert!(matches!(parts[0].source, Source::Journal { parity: 0, place } if place.lsn == 1));
+        assert_eq!(
+            plan(0, &(0..8), 3, &[1, 2], &BTreeMap::new()),
+            Err(TooFew { present: 2, needed: 3 })
+        );
+    }
+
+    #[test]
+    fn parity_strips_are_decoded_with_what_their_journals_add() {
+        let indexes = indexes();
+        let one: BTreeMap<usize, Vec<&Index>> = [(0, indexes.iter().collect())].into();
+        let parts = plan(1, &(0..8), 3, &[0, 2], &one).unwrap();
+        let [Part { range, source: Source::Decode { strips, parities } }] = &parts[..] else {
+            panic!("{parts:?}");
+        };
+        assert_eq!((range, &strips[..]), (&(0..8), &[0, 2][..]));
+        let [(0, deltas)] = &parities[..] else { panic!("{parities:?}") };
+        assert_eq!(deltas.len(), 1);
+        assert_eq!((deltas[0].new.lsn, deltas[0].old.lsn), (1, 2));
+    }
+}
