@@ -18,6 +18,7 @@ pub mod intent;
 pub mod latency;
 pub mod merge;
 pub mod migrate;
+pub mod parity_log;
 pub mod placement;
 pub mod prefetch;
 pub mod pressure;

@@ -1,0 +1,6 @@
+mod client;
+mod cost;
+mod invariants;
+mod search;
+mod servers;
+mod world;
