@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use policy::placement::Code;
 use policy::purpose::{Io, Origin, Step};
 use policy::recycle::BLOCK;
-use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
+use volume::{Check, Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
 
 use super::Shared;
 use super::log::{File, Log, PREFIX, are, note};
@@ -22,6 +22,9 @@ use crate::spread::{Patch, Spread};
 
 /// Reads and syncs of the opening.
 const IO: Io = Io::new(Origin::Open, Step::Data);
+
+/// Attempts to read a place of a file while volumes fail.
+const ATTEMPTS: u32 = 3;
 
 /// A batch that was found.
 struct Found {
@@ -370,17 +373,38 @@ async fn has_blocks(Found { file, at, head }: &Found) -> Result<bool> {
 }
 
 /// The bytes at `at`, from any copy that `check` accepts.
+///
+/// A copy that does not answer may have a batch that the others lack. That batch was never acknowledged, since not all
+/// copies have it. So such a copy is dropped, lest it counts when it comes back.
 async fn read_if(
     file: &File,
     at: u64,
     len: usize,
     check: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
 ) -> Result<Option<IoBufMut>> {
+    let check: Check = Arc::new(check);
+    let mut attempt = 1;
+    loop {
+        match read_any(file, at, len, &check).await {
+            Err(e) if attempt < ATTEMPTS => {
+                tracing::debug!("a file of the log is read again without copies that fail: {e}");
+                // It drops the copies that fail.
+                file.object.sync(IO).await?;
+                attempt += 1;
+            }
+            read => return read,
+        }
+    }
+}
+
+/// # Errors
+/// Those of a copy, if `check` accepts no other one.
+async fn read_any(file: &File, at: u64, len: usize, check: &Check) -> Result<Option<IoBufMut>> {
     let read = file.object.read_at(at, IoBufMut::zeroed(len), IO).await?;
     if check(&read) {
         return Ok(Some(read));
     }
-    match file.object.read_again(at, IoBufMut::zeroed(len), IO, Arc::new(check)).await {
+    match file.object.read_again(at, IoBufMut::zeroed(len), IO, Arc::clone(check)).await {
         Ok(read) => Ok(Some(read)),
         Err(e) if e.kind() == ErrorKind::Corrupt => Ok(None),
         Err(e) => Err(e),

@@ -121,8 +121,15 @@ struct Inner {
     shared: Arc<Shared>,
     devices: Mutex<BTreeMap<String, Arc<Device>>>,
     /// Locked while the table is changed.
-    table: AsyncMutex<Table>,
+    table: AsyncMutex<Kept>,
     incarnations: Arc<AtomicU64>,
+}
+
+/// The table of devices.
+struct Kept {
+    table: Table,
+    /// It is on the volume. After a change that failed, a crash may leave the changed one.
+    is_sure: bool,
 }
 
 /// What all devices use.
@@ -167,7 +174,8 @@ impl Store {
             shared.remove(&name).await?;
         }
         let devices = Mutex::new(devices);
-        Ok(Self(Arc::new(Inner { shared, devices, table: AsyncMutex::new(table), incarnations })))
+        let table = AsyncMutex::new(Kept { table, is_sure: true });
+        Ok(Self(Arc::new(Inner { shared, devices, table, incarnations })))
     }
 
     /// Makes a device of zeros without a limit: [`Store::create_limited`].
@@ -192,20 +200,20 @@ impl Store {
         check_name(name)?;
         check_size(size)?;
         let limit = check_limit(limit)?;
-        let mut table = self.0.table.lock().await;
-        if table.devices.contains_key(name) {
+        let mut kept = self.0.table.lock().await;
+        if kept.table.devices.contains_key(name) {
             return Err(Error::AlreadyExists(format!("device {name}")));
         }
-        let mut next = table.clone();
-        let row = Row { id: table.next, size, shape: self.0.shared.shape(), limit };
-        next.next += 1;
+        let row = Row { id: kept.table.next, size, shape: self.0.shared.shape(), limit };
+        // If this fails, a table that names the number may be found after a crash, so no other device gets it.
+        kept.table.next += 1;
+        let mut next = kept.table.clone();
         next.devices.insert(name.to_owned(), row.clone());
         let shared = &self.0.shared;
         shared.create_marks(&row).await?;
-        shared.write_table(&next).await?;
+        self.keep(&mut kept, next).await?;
         let device = shared.open_device(name, &row, Vec::new(), &self.0.incarnations).await?;
         self.0.devices.lock().insert(name.to_owned(), Arc::new(device));
-        *table = next;
         Ok(())
     }
 
@@ -216,7 +224,7 @@ impl Store {
     /// `NotFound`; `Invalid`: the size, or it is smaller. Else as the kind says.
     pub async fn resize(&self, name: &str, size: u64, shrink: bool) -> Result<()> {
         check_size(size)?;
-        let mut table = self.0.table.lock().await;
+        let mut kept = self.0.table.lock().await;
         let device = self.device(name)?;
         let before = device.size();
         if size < before && !shrink {
@@ -224,26 +232,28 @@ impl Store {
                 "device {name} has {before} bytes: to make it smaller gives up those behind, and has to be asked for"
             )));
         }
-        let mut next = table.clone();
+        let mut next = kept.table.clone();
         if let Some(row) = next.devices.get_mut(name) {
             row.size = size;
         }
         if size < before {
             // From here on, calls beyond the new end fail.
             device.size.store(size, Ordering::Release);
-            let cut = device.cut(size..before).await;
-            if let Err(error) = cut.and(self.0.shared.write_table(&next).await) {
-                device.size.store(before, Ordering::Release);
-                return Err(error);
+            let mut cut = device.cut(size..before).await;
+            if cut.is_ok() {
+                cut = self.keep(&mut kept, next).await;
             }
+            if cut.is_err() {
+                device.size.store(before, Ordering::Release);
+            }
+            cut
         } else {
             let grown = device.marks.extend(shape::regions(size)).await;
             grown.map_err(|e| failed(format_args!("device {name}"), e))?;
-            self.0.shared.write_table(&next).await?;
+            self.keep(&mut kept, next).await?;
             device.size.store(size, Ordering::Release);
+            Ok(())
         }
-        *table = next;
-        Ok(())
     }
 
     /// Sets what the clients of a device get at most, from now on; `None` is no limit. Durable on return. It does not ask
@@ -253,15 +263,14 @@ impl Store {
     /// `NotFound`; `Invalid`: the limit. Else as the kind says: the old limit stays.
     pub async fn set_limit(&self, name: &str, limit: Option<Contract>) -> Result<()> {
         let limit = check_limit(limit)?;
-        let mut table = self.0.table.lock().await;
+        let mut kept = self.0.table.lock().await;
         let device = self.device(name)?;
-        let mut next = table.clone();
+        let mut next = kept.table.clone();
         if let Some(row) = next.devices.get_mut(name) {
             row.limit.clone_from(&limit);
         }
-        self.0.shared.write_table(&next).await?;
+        self.keep(&mut kept, next).await?;
         device.limiter.set(limit);
-        *table = next;
         Ok(())
     }
 
@@ -270,12 +279,11 @@ impl Store {
     /// # Errors
     /// `NotFound`. Else as the kind says: the device may be gone already, and its room is given back at the next opening.
     pub async fn delete(&self, name: &str) -> Result<()> {
-        let mut table = self.0.table.lock().await;
+        let mut kept = self.0.table.lock().await;
         let device = self.device(name)?;
-        let mut next = table.clone();
+        let mut next = kept.table.clone();
         next.devices.remove(name);
-        self.0.shared.write_table(&next).await?;
-        *table = next;
+        self.keep(&mut kept, next).await?;
         self.0.devices.lock().remove(name);
         device.end();
         device.remove(&device.extents.present(0..u64::MAX)).await?;
@@ -328,7 +336,7 @@ impl Store {
         if let Err(error) = self.0.shared.room.look_again().await {
             tracing::debug!("{error}");
         }
-        let mut tended = Ok(());
+        let mut tended = self.make_sure().await;
         for device in self.all() {
             tended = tended.and(device.clean_cold().await);
         }
@@ -340,13 +348,32 @@ impl Store {
     /// # Errors
     /// As the kind says: acknowledged changes are as durable as they were.
     pub async fn close(&self) -> Result<()> {
-        let mut closed = Ok(());
+        let mut closed = self.make_sure().await;
         for device in self.all() {
             device.end();
             closed = closed.and(device.make_durable().await);
             closed = closed.and(device.clean_all().await);
         }
         closed
+    }
+
+    /// Puts another table in place of the one that is kept. Durable on return.
+    async fn keep(&self, kept: &mut Kept, next: Table) -> Result<()> {
+        kept.is_sure = false;
+        self.0.shared.write_table(&next).await?;
+        *kept = Kept { table: next, is_sure: true };
+        Ok(())
+    }
+
+    /// Writes the table anew after a change of it failed: else a crash could bring that change back, after clients wrote to
+    /// what it takes away.
+    async fn make_sure(&self) -> Result<()> {
+        let mut kept = self.0.table.lock().await;
+        if kept.is_sure {
+            return Ok(());
+        }
+        let table = kept.table.clone();
+        self.keep(&mut kept, table).await
     }
 
     fn all(&self) -> Vec<Arc<Device>> {
@@ -421,16 +448,7 @@ impl Shared {
     }
 
     async fn create_marks(&self, row: &Row) -> Result<()> {
-        let name = self.marks_name(row.id)?;
-        let made = self.volume.create(&name, &Intent::IN_PLACE).await;
-        let made = match made {
-            // What a creation that failed has left.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.remove(&name).await?;
-                self.volume.create(&name, &Intent::IN_PLACE).await
-            }
-            made => made,
-        };
+        let made = self.volume.create(&self.marks_name(row.id)?, &Intent::IN_PLACE).await;
         let object = made.map_err(|e| self.failed(e))?;
         let grown = Marks::grow(&*object, row.id, shape::regions(row.size)).await;
         grown.map_err(|e| self.failed(e))

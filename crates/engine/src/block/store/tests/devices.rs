@@ -1,5 +1,8 @@
 //! Devices are made, resized and deleted.
 
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+
 use super::*;
 
 #[test]
@@ -143,5 +146,55 @@ fn what_was_cut_off_before_a_crash_is_in_doubt_when_the_device_grows() {
         store.resize("disk", 2 * REGION, false).await.unwrap();
         let disk = device(&store, "disk").await;
         assert_eq!(read(&*disk, REGION, 4096).await.unwrap(), [0; 4096]);
+    });
+}
+
+/// A store on a volume that fails as it is told.
+async fn open_on(plan: &FaultPlan, mem: &Mem, clock: &Clock) -> Store {
+    let fault: Arc<dyn Volume> = Arc::new(Fault::new(mem.clone(), "v0", plan, clock));
+    Store::open(fault, Options::default(), clock.clone()).await.unwrap()
+}
+
+#[test]
+fn a_device_whose_creation_failed_late_does_not_share_its_number() {
+    let (clock, plan, mem) = (Clock::simulated(), FaultPlan::new(1), Mem::new("v0"));
+    clock.run(async {
+        let store = open_on(&plan, &mem, &clock).await;
+        let in_doubt = Effect::FailAfter(ErrorKind::TimedOut);
+        plan.inject(Rule::new(in_doubt).on(Op::Rename));
+        store.create("a", 4096).await.unwrap_err();
+        plan.clear();
+        // The marks of the next one are not made, after what has their name was removed.
+        plan.inject(
+            Rule::new(Effect::Fail(ErrorKind::Unavailable))
+                .on(Op::Create)
+                .named("*/marks")
+                .calls(1..u64::MAX),
+        );
+        let _ = store.create("b", 4096).await;
+        plan.clear();
+        drop(store);
+        let store = open_on(&plan, &mem, &clock).await;
+        assert!(store.names().iter().all(|name| ["a", "b"].contains(&&**name)));
+    });
+}
+
+#[test]
+fn a_change_of_the_size_that_failed_late_does_not_come_back() {
+    let (clock, plan, mem) = (Clock::simulated(), FaultPlan::new(1), Mem::new("v0"));
+    clock.run(async {
+        let store = open_on(&plan, &mem, &clock).await;
+        store.create("a", 8192).await.unwrap();
+        let in_doubt = Effect::FailAfter(ErrorKind::TimedOut);
+        plan.inject(Rule::new(in_doubt).on(Op::Rename));
+        store.resize("a", 4096, true).await.unwrap_err();
+        plan.clear();
+        store.tend().await.unwrap();
+        let disk = device(&store, "a").await;
+        disk.write(4096, bytes(4096, 1), Durable::Now).await.unwrap();
+        drop((disk, store));
+        let store = open_on(&plan, &mem, &clock).await;
+        let disk = device(&store, "a").await;
+        assert_eq!(read(&*disk, 4096, 4096).await.unwrap(), [1; 4096]);
     });
 }
