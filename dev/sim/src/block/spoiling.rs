@@ -14,6 +14,7 @@ use super::client::Client;
 use super::coded::Coded;
 use super::disk::{Disk, SECTOR, islands};
 use super::narrow::BLOCK;
+use super::scrub;
 use super::spoil::fits;
 use super::world::World;
 use crate::rows::Rows;
@@ -82,7 +83,10 @@ pub(super) async fn decay(
         let id = coded.spoiled.spoil_block(rotten, from, &objects, &rows, &mut random);
         let Some(id) = id else { continue };
         world.sim.note("rot", format_args!("! {} sector {}", disk.name, from / SECTOR));
-        reader.read(&*device, block).await;
+        match random.random_bool(0.3) {
+            true => drop(scrub::pass(&world, &pool, &store).await),
+            false => reader.read(&*device, block).await,
+        }
         coded.spoiled.mend_from(&rows, first);
         // A change of the row may be under way.
         let mut is_fit = false;
