@@ -34,7 +34,7 @@ use engine::health::StoreHealth;
 use parking_lot::Mutex;
 use policy::contract::{Contract, Counted};
 use policy::units::{BytesPerSec, Iops};
-use pool::spread::NameLease;
+use pool::spread::{NameLease, Verifying};
 use volume::Name;
 use volume::task::block_on;
 
@@ -49,9 +49,10 @@ pub const SOLD_MAX: f64 = 0.9;
 /// A store of block devices on a pool. It dereferences to [`Engine`], which has all calls and does not block: use it
 /// with an executor. The calls defined here block the thread.
 ///
-/// A thread of its own writes checksums. Dropping it ends that thread; [`Store::close`] also makes everything durable.
+/// While it is open, the [scrub of its pool](crate::volumes::PoolBuilder::scrub_every) reads its devices back, too. A thread of its own writes checksums. Dropping it ends that thread; [`Store::close`] also makes everything durable.
 pub struct Store {
     // Dropped in this order.
+    verifying: Verifying,
     cleaning: EverySecond,
     engine: Engine,
     /// Held while devices are sold something: the sum must not change in between.
@@ -70,6 +71,7 @@ impl Store {
         let name = Name::new(&options.name).and_then(|name| pool.lease_name(&name));
         let name = name.map_err(Error::Pool)?;
         let volume = Arc::new(pool.volume(&options.name));
+        let begin = format!("{}/", options.name);
         let engine = block_on(Engine::open(volume, options, pool.clock().clone()))?;
         let cleaned = engine.clone();
         let cleaning = EverySecond::start("cleaning block devices", pool.clock(), move || {
@@ -77,7 +79,8 @@ impl Store {
                 tracing::warn!("block devices are not clean, and it is tried again: {error}");
             }
         });
-        Ok(Self { cleaning, engine, selling: Mutex::new(()), name, pool })
+        let verifying = pool.verify_with(&begin, Arc::new(engine.clone()));
+        Ok(Self { verifying, cleaning, engine, selling: Mutex::new(()), name, pool })
     }
 
     /// The store itself, for protocol servers. A clone does not keep it open.
@@ -195,8 +198,8 @@ impl Store {
     /// # Errors
     /// As the kind says; acknowledged changes stay as durable as they were.
     pub fn close(self) -> Result<()> {
-        let Self { cleaning, engine, selling: _, name, pool } = self;
-        drop(cleaning);
+        let Self { verifying, cleaning, engine, selling: _, name, pool } = self;
+        drop((verifying, cleaning));
         let closed = block_on(engine.close());
         // They hold the pool.
         drop((engine, name));

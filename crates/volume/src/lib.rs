@@ -24,6 +24,7 @@ mod name;
 pub mod ranges;
 pub mod task;
 mod unsupported;
+pub mod verify;
 pub mod whole;
 
 use std::future::Future;
@@ -40,6 +41,7 @@ pub use limits::Limits;
 pub use name::Name;
 pub use policy::intent::Intent;
 pub use policy::purpose::Io;
+pub use verify::{Verified, Verify};
 
 /// An operation under way. Dropping it gives up waiting; an I/O that reached the device still ends.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -241,7 +243,9 @@ pub trait Object: Send + Sync {
 
     /// Reads a range again after [`Object::read_at`] gave bytes that are not those written, as a checksum in them shows.
     /// `check` finds that out. A pool reads every copy. If `check` accepts one, those that it refuses are damaged: the
-    /// pool counts them, and writes the accepted bytes over the range, durably.
+    /// pool counts them, and writes the accepted bytes over the range, durably. Of fragments it reads the data, and compares
+    /// the parity of the columns whose data lie in the range as a whole: so parity is verified by ranges of whole stripes
+    /// ([`Limits::stripe`]).
     ///
     /// # Errors
     /// `Corrupt`: `check` refused what each copy gave. A pool then counts no damage, since a crash may have cut the

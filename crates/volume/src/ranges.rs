@@ -36,6 +36,8 @@ struct Claims {
 struct Entry {
     range: Range<u64>,
     waiting: Option<Waker>,
+    /// Woken when a younger claim waits for this one.
+    wanted: Option<Waker>,
 }
 
 /// A claim on a range; it ends when this is dropped.
@@ -83,8 +85,25 @@ impl Shared {
         self.count.fetch_add(1, Ordering::AcqRel);
         claims.next += 1;
         let age = claims.next;
-        claims.by_age.insert(age, Entry { range, waiting: None });
+        let older = claims.by_age.values_mut().filter(|entry| overlap(&entry.range, &range));
+        let wanted: Vec<_> = older.filter_map(|entry| entry.wanted.take()).collect();
+        claims.by_age.insert(age, Entry { range, waiting: None, wanted: None });
+        drop(claims);
+        wanted.into_iter().for_each(Waker::wake);
         age
+    }
+
+    /// Ready once a younger claim waits for this one.
+    fn poll_wanted(&self, age: u64, waker: &Waker) -> Poll<()> {
+        let mut claims = self.claims.lock();
+        let range = claims.by_age[&age].range.clone();
+        if claims.by_age.range(age + 1..).any(|(_, younger)| overlap(&younger.range, &range)) {
+            return Poll::Ready(());
+        }
+        if let Some(entry) = claims.by_age.get_mut(&age) {
+            entry.wanted = Some(waker.clone());
+        }
+        Poll::Pending
     }
 
     fn poll(&self, age: u64, waker: &Waker) -> Poll<()> {
@@ -109,6 +128,13 @@ impl Shared {
             freed.filter_map(|entry| entry.waiting.take()).collect()
         };
         woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Claim {
+    /// Waits until a younger claim waits for this one. Work that can be done later ends then, and lets that one go first.
+    pub async fn wanted(&self) {
+        poll_fn(|cx| self.shared.poll_wanted(self.age, cx.waker())).await;
     }
 }
 
@@ -149,6 +175,20 @@ mod tests {
         drop(second);
         assert!(third.now_or_never().is_some());
         assert!(ranges.is_idle());
+    }
+
+    #[test]
+    fn a_claim_is_wanted_once_another_one_waits_for_it() {
+        let ranges = Ranges::default();
+        let claim = ranges.claim(0..10).now_or_never().unwrap();
+        let mut wanted = pin!(claim.wanted());
+        assert!(wanted.as_mut().now_or_never().is_none());
+        let _other = ranges.claim(10..20).now_or_never().unwrap();
+        assert!(wanted.as_mut().now_or_never().is_none(), "that one waits for none");
+        let waiting = ranges.claim(5..6);
+        assert!(wanted.as_mut().now_or_never().is_some());
+        drop(waiting);
+        assert!(claim.wanted().now_or_never().is_none(), "it was given up");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::wiring;
 /// a pool, a store of time series or a log store.
 ///
 /// Of a pool, it compares the manifest with the objects on the volumes, and with --scrub every copy of every table and
-/// log with its checksum. Of a store of time series, it reads the write-ahead log and the blocks' hints, and with
+/// log with its checksum; a running server reads block devices, too. Of a store of time series, it reads the write-ahead log and the blocks' hints, and with
 /// --scrub every block. It names each problem by volume, object and offset.
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open

@@ -60,6 +60,11 @@ fn words(problem: &Problem) -> String {
             format!("has {found} bytes of {expected}: the rest is lost")
         }
         Problem::Damaged => "is damaged: its bytes are not those that were written".into(),
+        Problem::Repaired => {
+            "was damaged: its bytes were not those that were written, and were repaired from others"
+                .into()
+        }
+        Problem::Lost(what) => format!("is damaged: {what}"),
         Problem::Unlike => {
             "differs from another copy in its last bytes; the store finds out which is right".into()
         }

@@ -2,6 +2,7 @@
 
 mod full;
 mod lost;
+mod rotten;
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -344,7 +344,13 @@ impl Volume for Logged {
         self => self.spread;
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn expected_wait() -> Duration;
-        fn limits() -> Limits;
+    }
+
+    /// With a code, a stripe is a row.
+    fn limits(&self) -> Limits {
+        let limits = self.spread.limits();
+        let row = self.spread.code().map(|code| code.strip() * code.data() as u64);
+        Limits { stripe: row.or(limits.stripe), ..limits }
     }
 
     fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {

@@ -36,6 +36,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Attempts to read an object: a volume that is busy for minutes makes the pass go on, and count the object as unread.
 const ATTEMPTS: u32 = 12;
+/// The time that a store has to open before its objects in place are left out of a pass: another scrub reads them.
+const STORES_OPEN_WITHIN: Duration = Duration::from_secs(120);
 /// The position is kept this long after an object was read.
 const KEEP_AFTER_READ: Duration = Duration::from_secs(60);
 /// Without reads only the time into the pass changes. A crash loses this much of it at most.
@@ -81,6 +83,9 @@ impl Scrubber {
     pub async fn run(self, mut keep: impl FnMut(&Position)) {
         let (mut kept_at, mut read_since) = (self.clock.now(), false);
         let mut attempt = 1;
+        let mut lacks_store_since = None;
+        // What earlier attempts at the same object repaired.
+        let mut repaired_before: Vec<Finding> = Vec::new();
         loop {
             let now = self.clock.now();
             let keep_after = if read_since { KEEP_AFTER_READ } else { KEEP_EVERY };
@@ -93,18 +98,30 @@ impl Scrubber {
             self.heartbeat.completed();
             match self.passes.next(now) {
                 Next::Wait(wait) => self.wait_until(now + wait.min(LOOK_EVERY)).await,
+                Next::Read { number, object } if !self.pool.can_scrub(&object) => {
+                    let since = *lacks_store_since.get_or_insert(now);
+                    match now.since(since) < STORES_OPEN_WITHIN {
+                        true => self.wait_until(now + LOOK_EVERY).await,
+                        false => self.passes.leave_out(number, &object),
+                    }
+                }
                 Next::Read { number, object } => {
-                    let findings = {
+                    lacks_store_since = None;
+                    let mut findings = {
                         let _long = self.heartbeat.begin_long();
                         self.pool.scrub_object(&object).await
                     };
                     let is_unread = |found: &Finding| matches!(found.problem, Problem::Unread(_));
                     if attempt < ATTEMPTS && findings.iter().any(is_unread) {
                         attempt += 1;
+                        findings.retain(|found| found.problem == Problem::Repaired);
+                        repaired_before.append(&mut findings);
                         self.wait_until(self.clock.now() + RETRY_AFTER).await;
                         continue;
                     }
                     (attempt, read_since) = (1, true);
+                    repaired_before.retain(|found| !findings.contains(found));
+                    findings.append(&mut repaired_before);
                     let repaired = self.repair(&object, &findings).await;
                     self.passes.record(number, &object, findings, repaired);
                 }
@@ -112,24 +129,27 @@ impl Scrubber {
         }
     }
 
-    /// Drops the bad copies of an object if another is good. Returns the number dropped.
+    /// Drops the bad copies of an object if another is good. Returns the number dropped, and repaired before.
     async fn repair(&self, object: &ToScrub, findings: &[Finding]) -> u64 {
         // The pool has logged damaged copies, and volumes that are away.
-        let is_news =
-            |found: &&Finding| matches!(found.problem, Problem::Unlike | Problem::Unread(_));
+        let is_news = |found: &&Finding| {
+            matches!(found.problem, Problem::Unlike | Problem::Unread(_) | Problem::Lost(_))
+        };
+        let is_repaired = |found: &&Finding| found.problem == Problem::Repaired;
+        let repaired = findings.iter().filter(is_repaired).count() as u64;
         for found in findings.iter().filter(is_news) {
             tracing::warn!("scrub: {found}");
         }
         match self.pool.mend_object(object, findings).await {
-            Ok(0) => 0,
+            Ok(0) => repaired,
             Ok(dropped) => {
                 let name = object.name();
                 tracing::warn!("scrub: {name}: {dropped} bad copies are dropped and made again");
-                dropped
+                repaired + dropped
             }
             Err(e) => {
                 tracing::warn!("scrub: a bad copy of {} could not be dropped: {e}", object.name());
-                0
+                repaired
             }
         }
     }

@@ -21,7 +21,7 @@ pub struct Pass {
     pub elapsed: Duration,
     /// Copies with missing, wrong or unreadable bytes.
     pub damaged: u64,
-    /// Those of them that were dropped because another copy is good.
+    /// Those of them that were repaired: dropped because another copy is good, or written anew from others.
     pub repaired: u64,
     /// Copies that were not read: their volume was away, or refused.
     pub unread: u64,

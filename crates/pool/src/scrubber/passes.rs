@@ -190,6 +190,15 @@ impl Passes {
         }
     }
 
+    /// An object of the pass of this number cannot be read: its store is not open.
+    pub(super) fn leave_out(&self, number: u64, object: &ToScrub) {
+        let mut state = self.0.state.lock();
+        let current = state.current.as_mut().filter(|pass| pass.number == number);
+        if let Some(pass) = current {
+            pass.at.left_out(object);
+        }
+    }
+
     /// Records what was found of an object for the pass of this number, if that is still the current one.
     pub(super) fn record(
         &self,
@@ -200,7 +209,9 @@ impl Passes {
     ) {
         let is_unread =
             |found: &&Finding| matches!(found.problem, Problem::Away | Problem::Unread(_));
-        let damaged = findings.iter().filter(|found| found.problem.is_loss()).count() as u64;
+        let is_damaged =
+            |found: &&Finding| found.problem.is_loss() || found.problem == Problem::Repaired;
+        let damaged = findings.iter().filter(is_damaged).count() as u64;
         let unread = findings.iter().filter(is_unread).count() as u64;
         let mut state = self.0.state.lock();
         state.figures.objects += 1;

@@ -37,7 +37,7 @@ impl Handle {
         let (inode, pool) = (self.inode(), self.pool());
         let len = self.within(offset, into.len());
         if let Some(code) = self.in_place_code() {
-            return self.read_rows_again(code, offset, len, io, check).await;
+            return self.read_rows_again(code, (offset, len), io, check, &[]).await;
         }
         if let Some(code) = inode.code() {
             return self.read_fragments_again(code, offset, len, io, check).await;

@@ -31,6 +31,8 @@ pub struct Report {
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Objects in place that a scrub left out: the store that can verify them is not open.
+    pub left_out: u64,
     /// The problems found.
     pub findings: Vec<Finding>,
 }
@@ -77,6 +79,13 @@ pub enum Problem {
     },
     /// Its bytes are not those that were written: they are lost.
     Damaged,
+    /// Bytes of it were not those that were written. Those of the other copies were written over them.
+    Repaired,
+    /// No copy has these bytes as they were written: they are lost.
+    Lost(
+        /// What, in the words of the store that verified it.
+        String,
+    ),
     /// A copy of a log whose last bytes differ from those of another copy. No checksum covers these bytes: the store
     /// that reads the log decides which copy is right.
     Unlike,
@@ -100,7 +109,14 @@ impl Problem {
     /// Whether stored bytes are lost, if no other copy is good.
     #[must_use]
     pub const fn is_loss(&self) -> bool {
-        matches!(self, Self::Missing | Self::Short { .. } | Self::Damaged | Self::Unreadable(_))
+        matches!(
+            self,
+            Self::Missing
+                | Self::Short { .. }
+                | Self::Damaged
+                | Self::Lost(_)
+                | Self::Unreadable(_)
+        )
     }
 }
 
@@ -386,6 +402,10 @@ impl fmt::Display for Problem {
                 write!(f, "{found} of {expected} bytes are there: restore it")
             }
             Self::Damaged => f.write_str("its bytes are not what was written: restore it"),
+            Self::Repaired => {
+                f.write_str("its bytes were not what was written, and were repaired from others")
+            }
+            Self::Lost(what) => f.write_str(what),
             Self::Unlike => f.write_str("its last bytes differ from another copy's"),
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Self::Unread(why) => write!(f, "was not read: {why}"),

@@ -34,11 +34,13 @@ type Copy = (ObjectId, u64);
 /// The damage found since the pool was opened. Each of its inner locks is taken alone.
 #[derive(Default)]
 pub(super) struct Damages {
-    /// Locked while a log is scrubbed, before every other lock.
+    /// Locked while a log or an object in place is scrubbed, before every other lock.
     pub(super) scrubbing: AsyncMutex<()>,
     known: Mutex<Known>,
     /// Single copies that were read through because a reader could not use their bytes.
     read_through: Mutex<BTreeSet<Copy>>,
+    /// The object whose store verifies it now, and the copies of it that were told of meanwhile: whether each was repaired.
+    watched: Mutex<Option<(ObjectId, BTreeMap<u64, bool>)>>,
     /// The copies verified last by a checksum of the manifest, and that checksum; the oldest first.
     verified: Mutex<VecDeque<(Copy, Checked)>>,
 }
@@ -68,6 +70,9 @@ impl Spread {
 impl Damages {
     /// Counts and logs a damaged copy, once for each.
     pub(super) fn tell(&self, inode: &Inode, replica: &Replica, why: &str) {
+        if let Some((_, told)) = self.watched.lock().as_mut().filter(|(id, _)| *id == inode.id) {
+            told.insert(replica.number, false);
+        }
         {
             let mut known = self.known.lock();
             if known.copies.contains_key(&(inode.id, replica.number)) {
@@ -79,6 +84,12 @@ impl Damages {
         let (name, id, labels) = (&inode.name, inode.id, replica.labels());
         self.verified.lock().retain(|(copy, _)| *copy != (id, replica.number));
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
+    }
+
+    /// Watches an object, whose damage may be known from before. The caller has locked `scrubbing`.
+    pub(super) fn watch(&self, id: ObjectId) -> Watch<'_> {
+        *self.watched.lock() = Some((id, BTreeMap::new()));
+        Watch(self)
     }
 
     /// Whether the caller should verify a single copy: true for the first call only.
@@ -122,6 +133,10 @@ impl Damages {
     /// Another copy answered for these copies of an object, or they were dropped. Copies that were not told of do not
     /// count.
     pub(super) fn repaired(&self, id: ObjectId, numbers: &[u64]) {
+        if let Some((_, told)) = self.watched.lock().as_mut().filter(|(of, _)| *of == id) {
+            let told = told.iter_mut().filter(|(number, _)| numbers.contains(number));
+            told.for_each(|(_, repaired)| *repaired = true);
+        }
         let mut known = self.known.lock();
         let Known { repaired, copies, .. } = &mut *known;
         for number in numbers {
@@ -130,5 +145,21 @@ impl Damages {
                 *repaired += 1;
             }
         }
+    }
+}
+
+/// An object is watched until this is dropped.
+pub(super) struct Watch<'a>(&'a Damages);
+
+impl Watch<'_> {
+    /// The copies that were told of since, by their numbers, and whether each was repaired.
+    pub(super) fn found(&self) -> BTreeMap<u64, bool> {
+        self.0.watched.lock().as_ref().map(|(_, told)| told.clone()).unwrap_or_default()
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        *self.0.watched.lock() = None;
     }
 }

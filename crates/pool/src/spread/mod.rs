@@ -52,10 +52,12 @@ mod replication;
 mod resync;
 mod room;
 mod rows;
+mod rows_again;
 mod running;
 mod scrub;
 mod seal;
 mod tenants;
+mod verifying;
 mod volumes;
 mod write_lock;
 
@@ -93,6 +95,8 @@ pub use self::scrub::{Progress, ScrubPass, ToScrub};
 pub use self::seal::Checksum;
 pub use self::tenants::Kept;
 use self::tenants::Tenants;
+use self::verifying::Verifiers;
+pub use self::verifying::Verifying;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 pub(crate) use self::write_lock::WriteLock;
 use crate::header::{self, Header, PoolId};
@@ -154,6 +158,8 @@ struct Parts {
     leases: NameLeases,
     /// The stores on the pool.
     tenants: Tenants,
+    /// Those that verify their objects in place.
+    verifiers: Verifiers,
 }
 
 impl Opening {
@@ -287,6 +293,7 @@ impl Spread {
             damages: Damages::default(),
             leases: NameLeases::default(),
             tenants: Tenants::default(),
+            verifiers: Verifiers::default(),
             members,
             left_out,
             journal,

@@ -176,58 +176,6 @@ impl Handle {
             Err(found) => Err(trouble.failed.unwrap_or_else(|| self.too_few(code, found))),
         }
     }
-
-    /// Reads a range again after `check` refused what a read gave: each of its fragments in turn is computed from others,
-    /// until `check` accepts the result. Then the fragment gets these bytes.
-    ///
-    /// # Errors
-    /// `Corrupt`: `check` refuses all of them.
-    pub(super) async fn read_rows_again(
-        &self,
-        code: Code,
-        offset: u64,
-        len: usize,
-        io: Io,
-        check: volume::Check,
-    ) -> Result<IoBufMut> {
-        let pieces: Vec<_> = code.chunks().pieces(offset, len as u64).collect();
-        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
-            return Ok(IoBufMut::zeroed(0));
-        };
-        let row = |piece: &Piece| piece.inner / code.strip();
-        let rows = self.rows(code, row(first)..row(last) + 1, io).await?;
-        let mut read = IoBufMut::zeroed(len);
-        for piece in &pieces {
-            let part = IoBufMut::zeroed(piece.len as usize);
-            let part = self.read_fragment(code, &self.inode().replicas(), *piece, part, io).await?;
-            read[piece.at as usize..][..part.len()].copy_from_slice(&part);
-        }
-        if check(&read) {
-            return Ok(read);
-        }
-        for piece in &pieces {
-            for left_out in 0..code.fragments() {
-                let replicas = self.inode().replicas().into_iter();
-                let others = |replica: &Arc<Replica>| {
-                    replica.index() != Some(piece.part)
-                        && (left_out == piece.part || replica.index() != Some(left_out))
-                };
-                let replicas: Vec<_> = replicas.filter(others).collect();
-                let mut trouble = Trouble::default();
-                let computed = self.compute(code, *piece, io, &replicas, &mut trouble).await?;
-                let Ok(computed) = computed else { continue };
-                let at = piece.at as usize;
-                let before = read[at..at + computed.len()].to_vec();
-                read[at..at + computed.len()].copy_from_slice(&computed);
-                if check(&read) {
-                    rows.replace(piece, computed.freeze(), io).await;
-                    return Ok(read);
-                }
-                read[at..at + before.len()].copy_from_slice(&before);
-            }
-        }
-        Err(volume::again::refused(offset, len))
-    }
 }
 
 /// The rows of a range of a fragment.
@@ -568,8 +516,13 @@ impl Rows<'_> {
         }
     }
 
+    /// The numbers of the rows.
+    pub(super) const fn numbers(&self) -> &Range<u64> {
+        &self.numbers
+    }
+
     /// Writes bytes over a range of a fragment that has others, durably, as well as it can.
-    async fn replace(&self, piece: &Piece, bytes: IoBuf, io: Io) {
+    pub(super) async fn replace(&self, piece: &Piece, bytes: IoBuf, io: Io) {
         let (handle, inode) = (self.handle, self.handle.inode());
         let patch = Patch { fragment: piece.part, at: piece.inner, bytes };
         for replica in inode.replicas() {

@@ -1,4 +1,5 @@
-//! A scrub reads back every copy of every sealed object and of every log, and compares it with its checksum.
+//! A scrub reads back every copy of every sealed object and of every log, and compares it with its checksum. Objects in
+//! place are verified by their stores: see [`Spread::verify_with`].
 //!
 //! A pass goes through the objects in the order of their numbers, which is that of their creation. So two numbers say
 //! where it is, and it can go on after a restart. Objects created meanwhile belong to the next pass.
@@ -47,6 +48,7 @@ pub struct ScrubPass {
 pub struct ToScrub {
     id: ObjectId,
     name: Name,
+    is_in_place: bool,
     len: u64,
     /// Those of all its copies together.
     stored: u64,
@@ -59,14 +61,31 @@ impl ScrubPass {
         self.objects += 1;
         self.done += object.bytes();
     }
+
+    /// Takes note that an object was left out.
+    pub const fn left_out(&mut self, object: &ToScrub) {
+        self.next = object.id.0 + 1;
+        self.of = self.of.saturating_sub(object.bytes());
+    }
 }
 
 impl ToScrub {
     fn of(id: ObjectId, object: &Stored) -> Option<Self> {
-        let is_scrubbed = sealed(object).is_some() || object.kind == Kind::Log;
+        let is_in_place = object.kind == Kind::InPlace && sealed(object).is_none();
+        let is_scrubbed = is_in_place || sealed(object).is_some() || object.kind == Kind::Log;
         let (len, name) = (object.committed?.len, object.name()?.clone());
         let stored = object.copies.stored_len(len);
-        is_scrubbed.then_some(Self { id, name, len, stored })
+        is_scrubbed.then_some(Self { id, name, is_in_place, len, stored })
+    }
+
+    /// Its number in the pool.
+    pub(super) const fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// Whether its store has to verify it.
+    pub(super) const fn is_in_place(&self) -> bool {
+        self.is_in_place
     }
 
     /// The bytes of all its copies together.
@@ -123,10 +142,14 @@ impl Spread {
         }
     }
 
-    /// Reads back every copy of an object, and compares it with its checksum. Compares the bytes of a log behind its
+    /// Reads back every copy of an object, and compares it with its checksum; the store of an object in place does so, and
+    /// repairs the copies. Compares the bytes of a log behind its
     /// checksum between its copies; where they are equal, records a checksum of all of them. An object that was removed
     /// has no problem.
     pub async fn scrub_object(&self, object: &ToScrub) -> Vec<Finding> {
+        if object.is_in_place {
+            return self.scrub_in_place(object).await;
+        }
         let Ok(inode) = self.0.catalog.inode_by_id(object.id) else { return Vec::new() };
         let sealed = self.0.journal.look(|state| state.object(object.id).and_then(sealed));
         let handle = self.handle(inode);
@@ -157,6 +180,11 @@ impl Spread {
         let mut report = Report::default();
         tell(Progress { done: 0, of: pass.of });
         while let Some(object) = self.next_to_scrub(&pass) {
+            if !self.can_scrub(&object) {
+                report.left_out += 1;
+                pass.left_out(&object);
+                continue;
+            }
             report.findings.extend(self.scrub_object(&object).await);
             report.objects += 1;
             report.bytes += object.len;

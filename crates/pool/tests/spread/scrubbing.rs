@@ -2,18 +2,21 @@
 //! goes on with it.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use policy::placement::VolumeId;
 use policy::purpose::{Origin, Step};
 use pool::scrubber::{Passes, Position, Scrubber};
-use pool::spread::Spread;
+use pool::spread::{Problem, Spread};
 use volume::layer::call::Op as Call;
 use volume::layer::fault::{Effect, Rule};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, ErrorKind, Intent, Io, IoBuf, Name, Volume};
+use volume::{
+    Clock, Error, ErrorKind, Intent, Io, IoBuf, Name, Pending, Result, Verified, Verify, Volume,
+};
 
 use crate::faults::Rig;
 use crate::rig::{IO, get, mems, name, put};
@@ -302,4 +305,67 @@ fn an_object_that_a_volume_refuses_is_tried_again() {
             assert_eq!(pool.damage().found, 0);
         });
     }
+}
+
+/// A store that finds these things in its object in place, one after the other.
+struct Finds(parking_lot::Mutex<Vec<Result<Verified>>>);
+
+impl Verify for Finds {
+    fn verify<'a>(&'a self, object: &'a Name) -> Pending<'a, Verified> {
+        assert_eq!(object.as_str(), "store/disk");
+        volume::ready(self.0.lock().pop().expect("it was verified too often"))
+    }
+}
+
+/// A pool with an object in place, and a scrubber.
+async fn with_one_in_place(rig: &Rig, clock: &Clock) -> (Spread, Scrubber) {
+    let pool = four(rig).await;
+    let object = pool.create(&name("store/disk"), &Intent::IN_PLACE).await.unwrap();
+    object.write_at(0, IoBuf::from(&[7; 1000][..]), IO).await.unwrap();
+    object.sync(IO).await.unwrap();
+    let scrubber = Scrubber::new(pool.clone(), clock.clone(), None, None);
+    (pool, scrubber)
+}
+
+#[test]
+fn an_object_in_place_is_verified_by_its_store_which_has_some_time_to_open() {
+    let (rig, clock) = (Rig::new(mems(3)), Clock::simulated());
+    clock.run(async {
+        let (pool, scrubber) = with_one_in_place(&rig, &clock).await;
+        let passes = scrubber.passes();
+        let _ = passes.begin();
+        let story = async {
+            clock.sleep(Duration::from_secs(60)).await;
+            assert_eq!(read(&passes), 4);
+            let busy = Err(Error::new(ErrorKind::Busy, "for now"));
+            let lost = Verified { lost: vec!["a block".into()] };
+            let store = Arc::new(Finds(parking_lot::Mutex::new(vec![Ok(lost), busy])));
+            let verifying = pool.verify_with("store/", store);
+            end_of_pass(&passes, &clock).await;
+            drop(verifying);
+            passes.last().unwrap()
+        };
+        let pass = beside(scrubber, story).await;
+        assert_eq!((pass.at.objects, pass.damaged, pass.repaired, pass.unread), (5, 1, 0, 0));
+        assert_eq!(pass.findings[0].problem, Problem::Lost("a block".into()));
+        assert!(pass.elapsed < Duration::from_secs(90), "{pass:?}");
+    });
+}
+
+#[test]
+fn an_object_in_place_whose_store_does_not_open_is_left_out() {
+    let (rig, clock) = (Rig::new(mems(3)), Clock::simulated());
+    clock.run(async {
+        let (_pool, scrubber) = with_one_in_place(&rig, &clock).await;
+        let passes = scrubber.passes();
+        let _ = passes.begin();
+        let story = async {
+            end_of_pass(&passes, &clock).await;
+            passes.last().unwrap()
+        };
+        let pass = beside(scrubber, story).await;
+        assert_eq!((pass.at.objects, pass.unread, pass.findings.len()), (4, 0, 0));
+        assert_eq!(pass.at.done, pass.at.of);
+        assert!(pass.elapsed >= Duration::from_secs(120), "{pass:?}");
+    });
 }

@@ -35,7 +35,7 @@ pub struct Pass {
     pub bytes_of: u64,
     /// Copies with missing, wrong or unreadable bytes.
     pub damaged: u64,
-    /// Those of them that were dropped because another copy is good; the pool makes new ones.
+    /// Those of them that were repaired: dropped because another copy is good, and made anew, or written over in place.
     pub repaired: u64,
     /// Copies that were not read: their volume was away, or refused.
     pub unread: u64,

@@ -18,6 +18,8 @@ pub(super) const BY_REPAIR: &str = "--scrub --repair drops this one";
 pub(super) struct Found {
     objects: u64,
     bytes: u64,
+    /// Objects of block devices that were not read: a server reads them.
+    left_out: u64,
     findings: Vec<Finding>,
 }
 
@@ -60,17 +62,24 @@ pub(super) fn bar() -> anyhow::Result<ProgressBar> {
 impl Found {
     pub(super) fn of(report: &Report) -> Self {
         let findings = report.findings.iter().map(finding).collect();
-        Self { objects: report.objects, bytes: report.bytes, findings }
+        Self { objects: report.objects, bytes: report.bytes, left_out: report.left_out, findings }
     }
 
     /// The findings of a server's pass.
     pub(super) fn served(pass: &Pass) -> Self {
-        Self { objects: pass.objects, bytes: pass.bytes, findings: pass.findings.clone() }
+        let Pass { objects, bytes, ref findings, .. } = *pass;
+        Self { objects, bytes, left_out: 0, findings: findings.clone() }
     }
 
     /// Prints the findings; returns whether all are harmless. `way_out` says what happens to a bad copy beside a good one.
     pub(super) fn tell(&self, what: &str, way_out: &str, say: &dyn Fn(String)) -> bool {
         say(format!("{what}: {} objects, {}", self.objects, Bytes(self.bytes)));
+        if self.left_out > 0 {
+            let left_out = self.left_out;
+            say(format!(
+                "{what}: {left_out} objects of block devices were not read: a server that has them open does it"
+            ));
+        }
         for Finding { volume, object, problem, elsewhere, .. } in &self.findings {
             let way_out = match elsewhere {
                 true => format!("; another copy is good, {way_out}"),

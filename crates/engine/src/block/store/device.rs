@@ -14,6 +14,7 @@ mod flush;
 mod holes;
 mod load;
 mod read;
+mod scrub;
 mod settle;
 mod write;
 mod zero;

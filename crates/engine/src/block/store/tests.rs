@@ -7,6 +7,8 @@ mod devices;
 mod full;
 mod model;
 mod removals;
+mod scrubs;
+mod scrubs_of_fragments;
 mod stored;
 
 use std::ops::Range;

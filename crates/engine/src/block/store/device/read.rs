@@ -147,12 +147,17 @@ impl Device {
             Err(error) if error.kind().is_damage() => {
                 self.shared.counts.damaged.add(1);
                 self.shared.damaged.found(self.id, at);
-                Err(Error::Corrupt(format!(
-                    "device {}: {BLOCK} bytes at {at} are not what was written, on any copy: write them anew from elsewhere",
-                    self.name
-                )))
+                Err(Error::Corrupt(self.is_lost(at)))
             }
             Err(error) => Err(self.failed(error)),
         }
+    }
+
+    /// Says that no copy has a block.
+    pub(super) fn is_lost(&self, at: u64) -> String {
+        format!(
+            "device {}: {BLOCK} bytes at {at} are not what was written, on any copy: write them anew from elsewhere",
+            self.name
+        )
     }
 }

@@ -1,0 +1,51 @@
+//! Scrubs of the extents, beside clients, weather and rot.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::block::store::Store;
+use pool::Spread;
+use pool::spread::{Finding, Problem};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::world::World;
+
+/// Scrubs now and then. Its draws have a stream of their own for each life.
+pub(super) async fn scrub(world: Rc<World>, pool: Spread, store: Store) {
+    let stream = world.sim.random(&format!("scrub {}", world.tick())).random();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(stream);
+    for _ in 0..random.random_range(0..4) {
+        world.sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
+        if world.finishes.get() {
+            return;
+        }
+        pass(&world, &pool, &store).await;
+    }
+}
+
+/// Scrubs every extent. Other objects have nothing to do with devices.
+pub(super) async fn pass(world: &World, pool: &Spread, store: &Store) -> Vec<Finding> {
+    let _verifying = pool.verify_with("block/", Arc::new(store.clone()));
+    let (mut pass, mut all) = (pool.begin_scrub(), Vec::new());
+    while let Some(object) = pool.next_to_scrub(&pass) {
+        pass.passed(&object);
+        let name = object.name().as_str();
+        if !name.starts_with("block/") || !pool.can_scrub(&object) {
+            continue;
+        }
+        let findings = pool.scrub_object(&object).await;
+        if !findings.is_empty() {
+            world.sim.note("scrub", format_args!(". {name}: {findings:?}"));
+        }
+        for found in &findings {
+            let lacks = world.disks.borrow().iter().any(|disk| world.rot.may_lack(&disk.name));
+            let is_lost = matches!(found.problem, Problem::Lost(_));
+            let is_fine = !is_lost || lacks || world.may_fail() || world.may_refuse();
+            assert!(is_fine, "a scrub: {found:?}");
+        }
+        all.extend(findings);
+    }
+    all
+}
