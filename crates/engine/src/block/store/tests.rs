@@ -8,6 +8,7 @@ mod full;
 mod model;
 mod removals;
 mod stored;
+mod tiered;
 
 use std::ops::Range;
 use std::sync::Arc;
