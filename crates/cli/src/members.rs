@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use ::pool::spread::Report;
-use ::pool::tier::{Always, Options, Tier};
+use ::pool::tier::{Always, Marks, Options, Tier, dirty_marks, has_newest};
 use ::pool::{Member, Spread};
 use anyhow::Context;
 use plimsoll::volumes::Devices;
@@ -22,8 +22,9 @@ pub(crate) struct Members {
     tiers: Vec<(String, Slow)>,
 }
 
-/// The slow side of a tier, which has everything: the fast one has copies only.
+/// The slow side of a tier, which has everything, unless writes were kept on the fast one.
 struct Slow {
+    found: TierFound,
     member: Arc<dyn Volume>,
     /// It, if it is a volume.
     devices: Option<Devices>,
@@ -31,9 +32,24 @@ struct Slow {
     pool: Option<(Members, Spread)>,
 }
 
+/// What a tier has that is not on its slow side.
+pub(crate) struct TierFound {
+    /// The name of the fast side.
+    pub(crate) fast: String,
+    /// The name of the slow side.
+    pub(crate) slow: String,
+    /// Of the slow side.
+    pub(crate) marks: Marks,
+    /// Why the fast side is not the one that has the newest bytes; `None` if it is, or there are none.
+    pub(crate) missing: Option<String>,
+}
+
 impl Members {
     /// Opens them; pools below are recovered, if they were not closed. The caches of tiers are empty afterwards, since
     /// objects may change without them.
+    ///
+    /// # Errors
+    /// A tier has bytes that its slow side lacks: nothing was changed.
     pub(crate) fn open(settings: &Settings, pool: &Pool, clock: &Clock) -> anyhow::Result<Self> {
         Self::open_all(settings, pool, true, clock)
     }
@@ -100,6 +116,11 @@ impl Members {
         block_on(Spread::inspect(&members))
     }
 
+    /// The tiers, by name.
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = (&str, &TierFound)> {
+        self.tiers.iter().map(|(name, slow)| (&**name, &slow.found))
+    }
+
     fn pools(&self) -> Vec<Member> {
         let pools = self.below.iter().map(|(name, _, pool)| Member::new(&**name, pool.clone()));
         let slow = |(name, slow): &(String, Slow)| Member::new(&**name, Arc::clone(&slow.member));
@@ -112,7 +133,7 @@ impl Members {
             block_on(pool.close()).with_context(|| format!("pool {name}"))?;
             members.close()?;
         }
-        for (name, Slow { member, devices, pool }) in self.tiers {
+        for (name, Slow { member, devices, pool, found: _ }) in self.tiers {
             drop(member);
             if let Some((members, pool)) = pool {
                 block_on(pool.close()).with_context(|| format!("pool {name}"))?;
@@ -144,13 +165,56 @@ impl Slow {
                 (device.volume(), Some(devices), None)
             }
         };
+        let marks = block_on(dirty_marks(&*member))?;
+        let missing = (marks.objects > 0).then(|| missing(settings, of, &*member, clock)).flatten();
+        let (fast, slow) = (of.fast.clone(), of.slow.clone());
+        let found = TierFound { fast, slow, marks, missing };
         if !to_change {
-            return Ok(Self { member, devices, pool });
+            return Ok(Self { found, member, devices, pool });
         }
         // An opening without the fast side makes what that holds an old cache.
         let identity = RandomState::new().hash_one(0);
-        let opened = Tier::open(member, None, Options::new(GIB, identity), Box::new(Always), clock);
-        let member: Arc<dyn Volume> = Arc::new(block_on(opened)?);
-        Ok(Self { member, devices, pool })
+        let options = Options { refuses_loss: true, ..Options::new(GIB, identity) };
+        let opened = block_on(Tier::open(member, None, options, Box::new(Always), clock));
+        let opened = opened.with_context(|| {
+            format!(
+                "{} cannot be opened without {}: start the server, which takes that in use, and write it back by `plimsoll \
+                 tier flush`",
+                of.slow, of.fast
+            )
+        });
+        let member: Arc<dyn Volume> = Arc::new(opened?);
+        Ok(Self { found, member, devices, pool })
+    }
+}
+
+/// Why the fast side of a tier does not have the bytes that `slow` lacks; `None` if it has.
+fn missing(
+    settings: &Settings,
+    of: &settings::Tier,
+    slow: &dyn Volume,
+    clock: &Clock,
+) -> Option<String> {
+    let found = settings.pools.iter().find(|pool| pool.name == of.fast);
+    let has = match found {
+        Some(pool) => Members::open_below(settings, pool, clock).and_then(|(members, pool)| {
+            let has = block_on(has_newest(slow, &pool))?;
+            block_on(pool.close())?;
+            members.close()?;
+            Ok(has)
+        }),
+        None => wiring::fast_volume(settings, of, clock).map_err(anyhow::Error::from).and_then(
+            |devices| {
+                let device = devices.here().pop().context("it is away")?;
+                let has = block_on(has_newest(slow, &*device.volume()))?;
+                devices.close();
+                Ok(has)
+            },
+        ),
+    };
+    match has {
+        Ok(true) => None,
+        Ok(false) => Some("it is another one, or empty".into()),
+        Err(error) => Some(format!("{error:#}")),
     }
 }

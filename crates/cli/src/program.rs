@@ -431,6 +431,14 @@ impl Control for Program {
         self.detach(name)
     }
 
+    fn lose_tier(&self, name: &str) -> Result<admin::tiers::Tier, admin::Error> {
+        self.lose(name)
+    }
+
+    fn flush_tier(&self, name: &str) -> Result<admin::tiers::Tier, admin::Error> {
+        self.flush(name)
+    }
+
     fn devices(&self) -> Result<admin::block::List, admin::Error> {
         self.list_devices()
     }

@@ -149,6 +149,7 @@ impl Settings {
         let admin = admin.map(|section| Admin::read(&section));
         volume::check_apart(root, &volumes);
         pool::check_trees(root, &pools, &volume_names);
+        pool::check_losses(root, &pools);
         let (series_pool, own) = match series.iter().flatten().map(|series| &series.on).next() {
             Some(On::Pool(name)) => (Some(name), 0),
             Some(On::Volumes(names)) => (None, names.len()),

@@ -82,6 +82,7 @@ pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) ->
         None => builder.pool(&below.name, self::pool(settings, below, clock)),
         Some(tier) => {
             let tiering = Tiering::default().eviction(tier.eviction).promotion(tier.promotion);
+            let tiering = tiering.writes(tier.writes);
             let tiering = tier.size.into_iter().fold(tiering, Tiering::size);
             let side = |name| side(settings, name, clock);
             builder.tier(&below.name, side(&tier.fast), side(&tier.slow), tiering)
@@ -117,6 +118,15 @@ pub(crate) fn slow_volume(
     clock: &Clock,
 ) -> plimsoll::Result<Devices> {
     Devices::open(&[volume(settings, &tier.slow)], clock)
+}
+
+/// Opens the fast side of a tier, if that is a volume.
+pub(crate) fn fast_volume(
+    settings: &Settings,
+    tier: &settings::Tier,
+    clock: &Clock,
+) -> plimsoll::Result<Devices> {
+    Devices::open(&[volume(settings, &tier.fast)], clock)
 }
 
 /// The volumes of a store of time series that is on no pool.

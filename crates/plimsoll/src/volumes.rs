@@ -41,7 +41,7 @@ use volume::{Clock, Name};
 use self::hint_file::HintFile;
 use self::learned::LearnedFile;
 pub use self::pool::{Copies, Pool, PoolBuilder, Side};
-pub use self::tier::{CacheTier, Figures as TierFigures, Promotion, Tiering};
+pub use self::tier::{CacheTier, Figures as TierFigures, Promotion, Tiering, Writes};
 use crate::{Error, Result};
 
 /// The name of the file in a volume's directory that says how far the scrub of its pool has come.

@@ -87,6 +87,19 @@ pub enum Flush {
     Forced,
 }
 
+impl Flush {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::Forced => "forced",
+        }
+    }
+}
+
 /// Where the writes of a period go.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Writes {

@@ -111,6 +111,15 @@ impl Leaf {
     }
 }
 
+/// The object of a pool whose bytes have this name on its volumes; `None` if the name is of something else.
+#[must_use]
+pub fn object_of(leaf: &Name) -> Option<ObjectId> {
+    match Leaf::parse(leaf)? {
+        Leaf::Object { id, .. } => Some(id),
+        Leaf::Header | Leaf::Manifest { .. } => None,
+    }
+}
+
 const HEADER: &str = "pool.header";
 const MANIFEST: &str = "manifest-";
 const LOG: &str = ".log";

@@ -19,7 +19,7 @@ pub mod spread;
 pub mod tier;
 
 pub use header::PoolId;
-pub use leaf::{Kind, ObjectId};
+pub use leaf::{Kind, ObjectId, object_of};
 pub use manifest::Placed;
 pub use members::Member;
 pub use spread::Spread;

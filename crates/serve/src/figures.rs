@@ -161,8 +161,11 @@ pub struct Copies {
     pub write_log_waits: u64,
 }
 
+/// How a tier flushes: little is dirty; it waits as the slow side is busy; the slow side is idle; too much is dirty to wait.
+pub const FLUSH_MODES: [&str; 4] = ["idle", "closed", "open", "forced"];
+
 /// A cache tier: counters since the start, and what is cached now.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Tier {
     /// Its name.
     pub name: String,
@@ -184,6 +187,12 @@ pub struct Tier {
     pub promotions_dropped: u64,
     /// Units that were evicted.
     pub evictions: u64,
+    /// Units that lost the pages which were not read lately, and kept others.
+    #[serde(default)]
+    pub trims: u64,
+    /// Pages whose places had to wait for a record before they were free.
+    #[serde(default)]
+    pub deferred_pages: u64,
     /// Records that a unit is not as the checkpoint says.
     pub doubts: u64,
     /// Durable appends that carried them.
@@ -196,6 +205,39 @@ pub struct Tier {
     pub cached_bytes: u64,
     /// Bytes that may be cached; `None` while that is unknown.
     pub size_bytes: Option<u64>,
+    /// Whether writes may stay on the fast side.
+    #[serde(default)]
+    pub keeps_writes: bool,
+    /// Bytes whose newest state is only on the fast side.
+    #[serde(default)]
+    pub dirty_bytes: u64,
+    /// Seconds since the first write of the unit that is dirty for longest; `None` if none is dirty.
+    #[serde(default)]
+    pub dirty_age_s: Option<f64>,
+    /// Bytes that were lost with a fast side: reads of them fail until they are written.
+    #[serde(default)]
+    pub stale_bytes: u64,
+    /// Writes that stayed on the fast side.
+    #[serde(default)]
+    pub kept_writes: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub kept_bytes: u64,
+    /// Bytes of other writes of block devices, while writes may stay.
+    #[serde(default)]
+    pub written_through_bytes: u64,
+    /// Writes to the slow side that wrote dirty bytes back.
+    #[serde(default)]
+    pub flush_writes: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub flushed_bytes: u64,
+    /// Flushes of a unit that failed.
+    #[serde(default)]
+    pub flushes_failed: u64,
+    /// How dirty units are flushed now: one of [`FLUSH_MODES`].
+    #[serde(default)]
+    pub flush: String,
 }
 
 /// The scrub of a pool.

@@ -299,6 +299,14 @@ impl Control for Program {
         Err(Error::NotFound(format!("tier {name}: there is none")))
     }
 
+    fn lose_tier(&self, name: &str) -> Result<tiers::Tier, Error> {
+        Ok(tiers::Tier { name: name.into(), lost_bytes: 4096, ..tiers::Tier::default() })
+    }
+
+    fn flush_tier(&self, name: &str) -> Result<tiers::Tier, Error> {
+        Ok(tiers::Tier { name: name.into(), flushed_bytes: 8192, ..tiers::Tier::default() })
+    }
+
     fn scrub(&self) -> Result<Scrub, Error> {
         Ok(Scrub { pool: "main".into(), age_s: Some(90), ..Scrub::default() })
     }

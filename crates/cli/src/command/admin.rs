@@ -40,9 +40,9 @@ impl Where {
     pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
         match (&self.admin, &self.file) {
             (Some(address), _) => Endpoint::at(address),
-            (None, None) => Ok(Endpoint { listen: Admin::default().listen }),
+            (None, None) => Ok(Endpoint::of(Admin::default().listen)),
             (None, Some(file)) => match Settings::load(file)?.admin {
-                Some(admin) => Ok(Endpoint { listen: admin.listen }),
+                Some(admin) => Ok(Endpoint::of(admin.listen)),
                 None => bail!("{}: the settings have no section [admin]: add one", file.display()),
             },
         }
@@ -53,6 +53,8 @@ impl Where {
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     listen: Listen,
+    /// The limit on an answer, if there is one.
+    answer_timeout: Option<Duration>,
 }
 
 impl Endpoint {
@@ -61,7 +63,17 @@ impl Endpoint {
             Some(path) => Listen::Unix(path.into()),
             None => Listen::Tcp(resolve(address)?),
         };
-        Ok(Self { listen })
+        Ok(Self::of(listen))
+    }
+
+    const fn of(listen: Listen) -> Self {
+        Self { listen, answer_timeout: Some(ANSWER_TIMEOUT) }
+    }
+
+    /// Waits for answers without a limit: what is asked may take long.
+    pub(crate) const fn patient(mut self) -> Self {
+        self.answer_timeout = None;
+        self
     }
 
     /// Sends a GET and returns the answer.
@@ -121,12 +133,12 @@ impl Endpoint {
         match &self.listen {
             Listen::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?;
-                stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                stream.set_read_timeout(self.answer_timeout)?;
                 talk(stream, request)
             }
             Listen::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                stream.set_read_timeout(self.answer_timeout)?;
                 talk(stream, request)
             }
         }

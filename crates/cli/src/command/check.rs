@@ -9,6 +9,7 @@ mod served;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ::pool::tier::Marks;
 use anyhow::Context;
 use plimsoll::volumes::Devices;
 use policy::units::Bytes;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind, Volume};
 
-use crate::members::Members;
+use crate::members::{Members, TierFound};
 use crate::program::certificates;
 use crate::settings::{self, Settings};
 use crate::wiring;
@@ -119,10 +120,24 @@ struct Document {
     pool: Option<pool::Found>,
     /// Tables compared with their checksums, if they were read.
     scrub: Option<pool::Found>,
+    /// Tiers of which the slow side alone is not whole.
+    tiers: Vec<TierShown>,
     /// Stores of time series.
     series: Vec<series::Found>,
     /// Log stores that belong to neither.
     logs: Vec<log::Found>,
+}
+
+#[derive(Serialize)]
+struct TierShown {
+    name: String,
+    /// Objects with units that may be newer on the fast side, and the bytes of these units.
+    dirty_objects: u64,
+    dirty_bytes_max: u64,
+    /// Whether the fast side is the one that has the newest bytes.
+    fast_has_them: bool,
+    /// Bytes that were lost with a fast side.
+    stale_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -205,6 +220,9 @@ fn check_pool(
         document.volumes.extend(volumes(devices, &say)?);
         good &= devices.away().is_empty();
     }
+    for (name, found) in members.tiers() {
+        good &= tier(name, found, document, &say);
+    }
     let pool = &of.name;
     if args.repair {
         let opened = members.salvage_pool(wiring::opening(settings, of))?;
@@ -234,6 +252,39 @@ fn check_pool(
     }
     members.close()?;
     Ok(good)
+}
+
+/// Says of a tier that its slow side alone is not whole; returns whether nothing is lost.
+fn tier(name: &str, found: &TierFound, document: &mut Document, say: &dyn Fn(String)) -> bool {
+    let TierFound { fast, slow, marks, missing } = found;
+    let Marks { objects, bytes, stale_bytes } = *marks;
+    if (objects, stale_bytes) == (0, 0) {
+        return true;
+    }
+    if objects > 0 {
+        let held = match missing {
+            None => format!("{fast} has them; {slow} alone is not whole"),
+            Some(why) => format!("{fast} does not have them: {why}"),
+        };
+        let most = Bytes(bytes);
+        say(format!(
+            "tier {name}: writes to {objects} objects, up to {most}, were not written back: {held}"
+        ));
+    }
+    if stale_bytes > 0 {
+        let lost = Bytes(stale_bytes);
+        say(format!(
+            "tier {name}: {lost} were lost with a fast side: reads of them fail until they are written"
+        ));
+    }
+    document.tiers.push(TierShown {
+        name: name.to_owned(),
+        dirty_objects: objects,
+        dirty_bytes_max: bytes,
+        fast_has_them: missing.is_none(),
+        stale_bytes,
+    });
+    missing.is_none() && stale_bytes == 0
 }
 
 fn volumes(devices: &Devices, say: &dyn Fn(String)) -> anyhow::Result<Vec<VolumeFound>> {

@@ -29,16 +29,7 @@ impl Program {
         }
         let silent = |name: &str| spaces.get(name).is_some_and(Result::is_err);
         let pool = self.stores.pool.as_deref();
-        for tier in pool.map(|pool| pool.tiers()).unwrap_or_default() {
-            let problem = tier.problem().or_else(|| {
-                // Until the tier finds out by itself.
-                silent(tier.fast()).then(|| {
-                    let (name, fast, slow) = (tier.name(), tier.fast(), tier.slow());
-                    format!("tier {name}: {fast} does not answer; {slow} serves all reads once it is given up")
-                })
-            });
-            health.tiers.insert(tier.name().to_owned(), problem);
-        }
+        health.tiers = self.tiers_health(silent);
         let redundancy = pool.map(|pool| {
             let volumes = pool.volumes().into_iter();
             // One that is a pool or a tier is silent if all is that has its objects.

@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use policy::placement::{Code, Stripe};
+use plimsoll::volumes::Writes;
+use policy::placement::{Code, Stripe, losses_survived};
 use policy::units::KIB;
 
 use super::document::{Field, Section};
@@ -34,6 +35,7 @@ pub(super) const KEYS: &[&str] = &[
     tier::KEYS[2],
     tier::KEYS[3],
     tier::KEYS[4],
+    tier::KEYS[5],
 ];
 
 /// Bytes of the log of objects in place, unless the settings say otherwise, and those they may say.
@@ -323,6 +325,21 @@ impl Pool {
         }
     }
 
+    /// The volumes that the member of this name may lose without losing an object. Pools must be trees.
+    fn losses(name: &str, pools: &[Self]) -> usize {
+        let Some(pool) = pools.iter().find(|pool| pool.name == name) else { return 0 };
+        match &pool.tier {
+            None => {
+                losses_survived(pool.copies, pool.volumes.iter().map(|of| Self::losses(of, pools)))
+            }
+            Some(tier) => {
+                let slow = Self::losses(&tier.slow, pools);
+                let through = tier.writes == Writes::Through;
+                if through { slow } else { slow.min(Self::losses(&tier.fast, pools)) }
+            }
+        }
+    }
+
     /// The word for how objects lie on the members.
     pub(crate) const fn layout(&self) -> &'static str {
         match (&self.tier, self.code) {
@@ -445,6 +462,32 @@ pub(super) fn check_trees(root: &Section<'_>, pools: &[Pool], volumes: &[&str]) 
         if let Some(way) = circle(pool, pools) {
             let found = format!("pools within themselves: {}", way.join(" > "));
             note(pool, way[1], found, "pools of a tree");
+        }
+    }
+}
+
+/// Notes tiers whose writes would stay on a side that survives the loss of fewer volumes than the other one.
+pub(super) fn check_losses(root: &Section<'_>, pools: &[Pool]) {
+    // A mistake already.
+    if pools.iter().any(|pool| circle(pool, pools).is_some()) {
+        return;
+    }
+    for pool in pools {
+        let Some(tier) = pool.tier.as_ref().filter(|tier| tier.writes == Writes::Back) else {
+            continue;
+        };
+        let [fast, slow] = [&tier.fast, &tier.slow].map(|side| Pool::losses(side, pools));
+        if fast < slow {
+            let found = format!(
+                "\"back\", where {} survives the loss of {fast} volumes and {} of {slow}",
+                tier.fast, tier.slow
+            );
+            let accepted = format!(
+                "with \"back\" a fast pool with copies = {}; or \"through\"; or \"back-unsafe\", if writes may be lost \
+                 with the fast side",
+                slow + 1
+            );
+            root.note(root.at("pool", &pool.name, "writes").mistaken(found, accepted));
         }
     }
 }

@@ -878,17 +878,29 @@ fn a_tiered_pool_has_two_sides_and_is_a_member_of_another() {
     assert!(of("main").scrub_every.is_some());
     assert_ne!(of("main").migration.policy, policy::migrate::Policy::Off);
     let shown = settings.to_string();
-    let wanted = "[pool.cached]\nlayout = \"tiered\"\nfast = \"a\"\nslow = \"b\"\neviction = \"clock2q+\"\npromotion = \"lazy\"\n";
+    let wanted = "[pool.cached]\nlayout = \"tiered\"\nfast = \"a\"\nslow = \"b\"\neviction = \"clock2q+\"\npromotion = \"lazy\"\nwrites = \"through\"\n";
     assert!(shown.contains(wanted), "{shown}");
     assert_eq!(parse(&shown).expect("it is a file").pools, settings.pools);
 
-    let more = "fast = \"near\"\nslow = \"far\"\nsize = \"1GiB\"\neviction = \"lru\"\npromotion = \"demand\"\n\n\
+    let more = "fast = \"near\"\nslow = \"far\"\nsize = \"1GiB\"\neviction = \"lru\"\npromotion = \"demand\"\nwrites = \"back-unsafe\"\n\n\
                 [pool.near]\nvolumes = [\"a\"]\n\n[pool.far]\nvolumes = [\"b\", \"c\"]\n";
     let settings = parse(&with_tier(more)).expect("sides may be pools");
     assert_eq!(parse(&settings.to_string()).expect("it is a file").pools, settings.pools);
     let main = settings.pool().expect("it is there");
     assert_eq!(main.scrub_every, None, "the pool below reads back");
     assert_eq!(main.leaves(&settings.pools), ["a", "b", "c"]);
+}
+
+#[test]
+fn writes_stay_on_a_fast_side_that_is_as_durable_as_the_slow_one() {
+    let back = "fast = \"a\"\nslow = \"b\"\nwrites = \"back\"\n";
+    let settings = parse(&with_tier(back)).expect("a volume is as durable as a volume");
+    assert!(settings.to_string().contains("writes = \"back\"\n"), "{settings}");
+    let far = "\n[pool.far]\ncopies = 2\nvolumes = [\"b\", \"c\"]\n";
+    for fast in ["fast = \"a\"\nwrites = \"through\"\n", "fast = \"a\"\nwrites = \"back-unsafe\"\n"]
+    {
+        parse(&with_tier(&format!("{fast}slow = \"far\"\n{far}"))).expect(fast);
+    }
 }
 
 #[test]
@@ -906,6 +918,15 @@ fn what_makes_no_tier_is_refused_with_the_way_out() {
         (with("size = \"1MiB\"\n"), "at least \"16MiB\""),
         (with("eviction = \"best\"\n"), "lru, sieve, s3-fifo"),
         (with("promotion = \"eager\"\n"), "demand, lazy"),
+        (with("writes = \"around\"\n"), "through, back, back-unsafe"),
+        (
+            with_tier(
+                "fast = \"a\"\nslow = \"far\"\nwrites = \"back\"\n\n\
+                 [pool.far]\ncopies = 2\nvolumes = [\"b\", \"c\"]\n",
+            ),
+            "pool.cached.writes: found \"back\", where a survives the loss of 0 volumes and far of 1; accepted: with \"back\" a \
+             fast pool with copies = 2; or \"through\"",
+        ),
         (with("\n[pool.x]\nvolumes = [\"b\"]\n"), "\"b\", a volume of pool.cached"),
         (with_tier("fast = \"main\"\nslow = \"b\"\n"), "pools within themselves: "),
         (

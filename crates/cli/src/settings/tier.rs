@@ -1,13 +1,13 @@
 //! `[pool.<name>]` with `layout = "tiered"`: a cache of the hot ranges of one side on another.
 
-use plimsoll::volumes::Promotion;
+use plimsoll::volumes::{Promotion, Writes};
 use policy::cache::Kind;
 
 use super::document::Section;
 use super::{Entry, units};
 
 /// The keys that only such a pool has.
-pub(super) const KEYS: [&str; 5] = ["fast", "slow", "size", "eviction", "promotion"];
+pub(super) const KEYS: [&str; 6] = ["fast", "slow", "size", "eviction", "promotion", "writes"];
 
 /// Less holds too few units to be of use.
 const SIZE_MIN: u64 = 16 << 20;
@@ -25,6 +25,8 @@ pub(crate) struct Tier {
     pub(crate) eviction: Kind,
     /// Which reads install what they read. Default: lazy.
     pub(crate) promotion: Promotion,
+    /// Where writes of block devices go first. Default: through, to the slow side.
+    pub(crate) writes: Writes,
 }
 
 impl Tier {
@@ -51,12 +53,17 @@ impl Tier {
         let default = Promotion::default();
         let promotion = section.read_or("promotion", default.name(), |field| field.word(&words));
         let promotion = Promotion::ALL.into_iter().find(|rule| rule.name() == promotion);
+        let words = Writes::ALL.map(Writes::name);
+        let default = Writes::default();
+        let word = section.read_or("writes", default.name(), |field| field.word(&words));
+        let writes = Writes::ALL.into_iter().find(|writes| writes.name() == word);
         Some(Self {
             fast: fast?,
             slow: slow?,
             size,
             eviction: eviction.unwrap_or(Kind::Clock2QPlus),
             promotion: promotion.unwrap_or_default(),
+            writes: writes.unwrap_or_default(),
         })
     }
 
@@ -67,6 +74,7 @@ impl Tier {
             entry("slow", &format_args!("{:?}", self.slow)),
             entry("eviction", &format_args!("{:?}", self.eviction.name())),
             entry("promotion", &format_args!("{:?}", self.promotion.name())),
+            entry("writes", &format_args!("{:?}", self.writes.name())),
         ];
         entries.extend(self.size.map(|bytes| entry("size", &units::show_size(bytes))));
         entries

@@ -1,5 +1,7 @@
 //! A store over a cache tier of two directories: the fast one may go at any time.
 
+mod back;
+
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
-use policy::placement::{Code, LeastOverlap, Placement, VolumeId};
+use policy::placement::{Code, LeastOverlap, Placement, VolumeId, losses_survived};
 use policy::purpose::Tenant;
 use policy::recycle::Price;
 use pool::Member;
@@ -374,9 +374,9 @@ impl PoolBuilder {
         self
     }
 
-    /// Adds a member called `name` that has a cache of the hot ranges of `slow` on `fast`, written through: see
-    /// [`pool::tier`]. Its room and rates are those of `slow`, and reads of what is on `fast` cost `slow` nothing. `fast` may be
-    /// lost at any time. It must not be a tier itself, and nor must `slow`.
+    /// Adds a member called `name` that has a cache of the hot ranges of `slow` on `fast`: see [`pool::tier`]. Its room and
+    /// rates are those of `slow`, and reads of what is on `fast` cost `slow` nothing. `fast` may be lost at any time, unless
+    /// [`Tiering::writes`] keeps writes there. It must not be a tier itself, and nor must `slow`.
     #[must_use]
     pub fn tier(
         mut self,
@@ -479,6 +479,7 @@ impl PoolBuilder {
         }
         let mut opened = Vec::new();
         for recipe in tiers {
+            recipe.check()?;
             let name = recipe.name.clone();
             match TierMember::open(recipe, &clock) {
                 Ok(tier) => opened.push(tier),
@@ -521,6 +522,56 @@ impl PoolBuilder {
             clock,
             io_weights,
         })
+    }
+}
+
+impl PoolBuilder {
+    /// The volumes that it may lose without losing an object.
+    fn losses(&self) -> usize {
+        let volumes = self.volumes.iter().map(|_| 0);
+        let pools = self.pools.iter().map(|(_, pool)| pool.losses());
+        let members = volumes.chain(pools).chain(self.tiers.iter().map(TierRecipe::losses));
+        losses_survived(self.opening.copies_wanted(), members)
+    }
+}
+
+impl Side {
+    fn losses(&self) -> usize {
+        match self {
+            Self::Volume(_) => 0,
+            Self::Pool(_, pool) => pool.losses(),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Volume(volume) => volume.name(),
+            Self::Pool(name, _) => name,
+        }
+    }
+}
+
+impl TierRecipe {
+    fn losses(&self) -> usize {
+        let slow = self.slow.losses();
+        if self.options.keeps_writes() { slow.min(self.fast.losses()) } else { slow }
+    }
+
+    /// # Errors
+    /// `Pool`, `Invalid`: writes would stay on a side that survives fewer losses than the other one.
+    fn check(&self) -> Result<()> {
+        let (of_fast, of_slow) = (self.fast.losses(), self.slow.losses());
+        if !self.options.needs_as_many() || of_fast >= of_slow {
+            return Ok(());
+        }
+        let (name, fast, slow) = (&self.name, self.fast.name(), self.slow.name());
+        let what = format!(
+            "tier {name}: writes would stay on {fast}, which survives the loss of {of_fast} volumes, before {slow}, which \
+             survives {of_slow}: give it a fast pool with {} copies, write through, or say that they may be lost by \
+             back-unsafe",
+            of_slow + 1
+        );
+        Err(Error::Pool(volume::Error::new(volume::ErrorKind::Invalid, what)))
     }
 }
 

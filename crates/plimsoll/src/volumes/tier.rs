@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::cache::Kind;
-use policy::units::MIB;
+use policy::units::{Bytes, MIB};
 pub use pool::tier::Figures;
 pub use pool::tier::Promotion;
-use pool::tier::{Options, Tier};
+use pool::tier::{Options, Tier, Writes as FirstTo};
 use volume::heartbeat::{Heartbeat, TaskHealth};
 use volume::task::block_on;
 use volume::{Clock, ErrorKind};
@@ -47,12 +47,49 @@ pub struct Tiering {
     size: Option<u64>,
     eviction: Kind,
     promotion: Promotion,
+    writes: Writes,
+}
+
+/// Where the writes of a tier go first.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Writes {
+    /// To the slow side: the fast one may be lost at any time.
+    #[default]
+    Through,
+    /// Overwrites of block devices stay on the fast side until they are flushed. An opening refuses a fast side that survives the
+    /// loss of fewer volumes than the slow one.
+    Back,
+    /// The same with any fast side: its loss loses what is not flushed.
+    BackUnsafe,
+}
+
+impl Writes {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Through, Self::Back, Self::BackUnsafe];
+
+    /// The word for it in settings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Through => "through",
+            Self::Back => "back",
+            Self::BackUnsafe => "back-unsafe",
+        }
+    }
+
+    const fn first_to(self) -> FirstTo {
+        match self {
+            Self::Through => FirstTo::Through,
+            Self::Back | Self::BackUnsafe => FirstTo::Back,
+        }
+    }
 }
 
 impl Default for Tiering {
     fn default() -> Self {
         let eviction = Options::new(0, 0).eviction;
-        Self { size: None, eviction, promotion: Promotion::default() }
+        let (promotion, writes) = Default::default();
+        Self { size: None, eviction, promotion, writes }
     }
 }
 
@@ -78,6 +115,23 @@ impl Tiering {
         self.promotion = rule;
         self
     }
+
+    /// Where writes go first. Default: through, to the slow side.
+    #[must_use]
+    pub const fn writes(mut self, writes: Writes) -> Self {
+        self.writes = writes;
+        self
+    }
+
+    /// Whether the fast side must survive the loss of as many volumes as the slow one.
+    pub(super) const fn needs_as_many(&self) -> bool {
+        matches!(self.writes, Writes::Back)
+    }
+
+    /// Whether the fast side has the only copy of some bytes.
+    pub(super) const fn keeps_writes(&self) -> bool {
+        !matches!(self.writes, Writes::Through)
+    }
 }
 
 /// The fast side of a tier.
@@ -98,8 +152,8 @@ impl Fast {
     }
 }
 
-/// An open tier. Reads of what the fast side has cost the slow side nothing; every acknowledged change is on the slow side
-/// as if there were no tier.
+/// An open tier. Reads of what the fast side has cost the slow side nothing. Every acknowledged change is on the slow side as if
+/// there were no tier, unless [`Tiering::writes`] keeps some back.
 pub struct CacheTier {
     filling: Filling,
     tier: Arc<Tier>,
@@ -108,6 +162,7 @@ pub struct CacheTier {
     fast: Fast,
     /// Bytes of the fast side; `None` if it was away at the opening, and the caller named no size.
     bytes: Option<u64>,
+    keeps_writes: bool,
     /// The volumes of the fast side.
     cache: Devices,
     clock: Clock,
@@ -150,6 +205,9 @@ impl CacheTier {
             let promotion = options.promotion;
             let options = Options {
                 eviction: options.eviction,
+                writes: options.writes.first_to(),
+                // Also once writes go through: what was kept back before is still there.
+                refuses_loss: options.writes != Writes::BackUnsafe,
                 ..Options::new(bytes.unwrap_or(BYTES_MIN).max(BYTES_MIN), any_number())
             };
             let admit = promotion.admit(&options, clock.now());
@@ -163,13 +221,23 @@ impl CacheTier {
             }
             opened => opened,
         };
+        let tier = tier.map_err(|error| match error.kind() {
+            ErrorKind::Unavailable => {
+                let fast = fast.name();
+                error.within(format!(
+                    "tier {name} does not open without {fast} (writes = \"back-unsafe\" opens it, and what is lost reads as errors)"
+                ))
+            }
+            _ => error,
+        });
         let tier = Arc::new(tier.map_err(Error::Pool)?);
         if let Some(why) = &why {
             tracing::warn!("tier {name} is opened without {}: {why}", fast.name());
         }
         let filling = Filling::start(&name, &tier, devices, clock);
         let (slow, clock, why) = (slow_name, clock.clone(), Mutex::new(why));
-        Ok(Self { filling, tier, name, slow, fast, bytes, cache, clock, why })
+        let keeps_writes = options.keeps_writes();
+        Ok(Self { filling, tier, name, slow, fast, bytes, keeps_writes, cache, clock, why })
     }
 
     /// Its name.
@@ -202,6 +270,12 @@ impl CacheTier {
         self.bytes
     }
 
+    /// Whether writes may stay on the fast side.
+    #[must_use]
+    pub const fn keeps_writes(&self) -> bool {
+        self.keeps_writes
+    }
+
     /// Whether the fast side is in use.
     #[must_use]
     pub fn is_attached(&self) -> bool {
@@ -217,9 +291,28 @@ impl CacheTier {
         let (name, fast, slow) = (&self.name, self.fast(), &self.slow);
         let why = self.why.lock().clone();
         let why = why.unwrap_or_else(|| format!("{fast} failed: the log says how"));
+        let lost = if self.figures().stale_bytes == 0 { "Nothing is lost; " } else { "" };
         Some(format!(
-            "tier {name}: {slow} serves all reads, as {fast} is not in use: {why}. Nothing is lost; \
+            "tier {name}: {slow} serves all reads, as {fast} is not in use: {why}. {lost}\
              `plimsoll tier attach {name}` takes {fast} in use again, empty"
+        ))
+    }
+
+    /// Objects of the slow side of which bytes were lost with a fast side, and how many, by name: reads of these bytes fail
+    /// until they are written.
+    #[must_use]
+    pub fn stale(&self) -> Vec<(volume::Name, u64)> {
+        self.tier.stale()
+    }
+
+    /// What keeps dirty bytes on the fast side, and what to do, for people; `None` if flushes succeed.
+    #[must_use]
+    pub fn unflushed(&self) -> Option<String> {
+        let (units, why) = self.tier.unflushed()?;
+        let (name, fast) = (&self.name, self.fast());
+        Some(format!(
+            "tier {name}: dirty bytes of {units} units stay on {fast}, as their flush failed: {why}. `plimsoll tier flush {name}` \
+             tries again at once"
         ))
     }
 
@@ -255,6 +348,14 @@ impl CacheTier {
             if answering.is_some() {
                 return Err(refused(format!("tier {name}: {fast} is in use already")));
             }
+            let dirty = self.figures().dirty_bytes;
+            if dirty > 0 {
+                return Err(refused(format!(
+                    "tier {name}: {} are only on {fast}, which does not answer: bring it back, or give them up by `plimsoll tier \
+                     detach {name} --lost`",
+                    Bytes(dirty)
+                )));
+            }
             block_on(self.tier.detach()).map_err(Error::Pool)?;
         }
         let volume = match (&self.fast, answering) {
@@ -273,15 +374,50 @@ impl CacheTier {
         Ok(())
     }
 
-    /// Gives up the fast side, whose contents never count again: every call goes to the slow side.
+    /// Writes everything back that is dirty at the call; durable on the slow side on return. Gives the bytes written since
+    /// the call, also by the tier's own flushes.
+    ///
+    /// # Errors
+    /// `Pool`: those of either side. The rest is as dirty as before, or stale if the fast side was lost.
+    pub fn flush(&self) -> Result<u64> {
+        let before = self.figures().flushed_bytes;
+        block_on(self.tier.flush()).map_err(Error::Pool)?;
+        Ok(self.figures().flushed_bytes - before)
+    }
+
+    /// Writes everything back, and gives up the fast side, whose contents never count again: every call goes to the slow side.
+    ///
+    /// # Errors
+    /// `Pool`: what is dirty cannot be written back, and the fast side is in use still; or the slow side does not answer.
+    pub fn detach(&self) -> Result<()> {
+        let mut why = self.why.lock();
+        let detached = block_on(self.tier.detach());
+        if !self.is_attached() {
+            *why = Some("it was detached by an administrator".into());
+        }
+        detached.map_err(|error| {
+            let (name, fast, dirty) = (&self.name, self.fast(), self.figures().dirty_bytes);
+            if dirty == 0 {
+                return Error::Pool(error);
+            }
+            Error::Pool(error.within(format!(
+                "tier {name}: {} are only on {fast}, which stays in use; `plimsoll tier detach {name} --lost` gives them up",
+                Bytes(dirty)
+            )))
+        })
+    }
+
+    /// Gives up the fast side with all that is dirty: reads of it fail until it is written. Gives the bytes lost.
     ///
     /// # Errors
     /// `Pool`: the slow side does not answer. The fast one is given up all the same.
-    pub fn detach(&self) -> Result<()> {
+    pub fn lose(&self) -> Result<u64> {
         let mut why = self.why.lock();
-        block_on(self.tier.detach()).map_err(Error::Pool)?;
-        *why = Some("it was detached by an administrator".into());
-        Ok(())
+        let before = self.figures().stale_bytes;
+        let lost = block_on(self.tier.give_up());
+        *why = Some("it was given up by an administrator".into());
+        lost.map_err(Error::Pool)?;
+        Ok(self.figures().stale_bytes.saturating_sub(before))
     }
 
     /// Stops the thread and writes down what is cached, for the next opening. Its volumes stay open.

@@ -200,6 +200,12 @@ impl Opening {
         self
     }
 
+    /// The copies that it keeps of an object that it does not cut.
+    #[must_use]
+    pub const fn copies_wanted(&self) -> usize {
+        self.copies
+    }
+
     /// Cuts objects into fragments by an erasure code, each on another volume, if they never change again and are longer
     /// than a strip. All other objects, logs among them, get one copy more than the code has parity fragments: so the
     /// pool survives the loss of as many volumes as it has parity fragments. It overrides [`Opening::copies`].

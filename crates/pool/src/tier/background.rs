@@ -121,6 +121,9 @@ impl Tier {
 
     /// What the next period does about dirty pages.
     fn plan(&self, valve: &mut Valve) -> Plan {
+        if let Some(fast) = self.shared.fast() {
+            fast.map.lock().tick(self.clock.now());
+        }
         let dirty = self.dirty_part();
         let wait = self.shared.slow.expected_wait().as_secs_f64();
         // Clean pages give way by themselves.

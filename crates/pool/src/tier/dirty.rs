@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
+use super::identity;
 use super::record::{self, Ranges, decode_ranges, encode_ranges};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
@@ -51,6 +52,46 @@ pub(super) struct Found {
     /// In bytes of objects.
     pub(super) marked: Ranges,
     pub(super) stale: Ranges,
+}
+
+/// Bytes of a slow volume that a tier has newer elsewhere, or lost.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Marks {
+    /// Objects with units that may be newer on the fast volume.
+    pub objects: u64,
+    /// Bytes of these units: what is newer is at most as much.
+    pub bytes: u64,
+    /// Bytes that were only on a fast volume that is lost: a tier does not give the older ones.
+    pub stale_bytes: u64,
+}
+
+/// Reads which bytes of a slow volume may be newer on a fast one. Changes nothing. All are none if no tier was on the volume.
+///
+/// # Errors
+/// Those of the volume.
+pub async fn dirty_marks(slow: &dyn Volume) -> Result<Marks> {
+    let Some(head) = identity::read(slow).await? else { return Ok(Marks::default()) };
+    read(slow, head.identity).await?.marks(slow).await
+}
+
+impl Found {
+    /// What counts of it: objects that were removed may be marked still.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub(super) async fn marks(&self, slow: &dyn Volume) -> Result<Marks> {
+        if self.marked.is_empty() && self.stale.is_empty() {
+            return Ok(Marks::default());
+        }
+        let listed: BTreeSet<_> = slow.list().await?.into_iter().map(|of| of.name).collect();
+        let present = |(name, of): &&(Name, Vec<_>)| !of.is_empty() && listed.contains(name);
+        let bytes = |ranges: &Ranges| {
+            let all = ranges.iter().filter(present).flat_map(|(_, of)| of);
+            all.map(|range| range.end - range.start).sum()
+        };
+        let objects = self.marked.iter().filter(present).count() as u64;
+        Ok(Marks { objects, bytes: bytes(&self.marked), stale_bytes: bytes(&self.stale) })
+    }
 }
 
 /// Reads what is on a slow volume.

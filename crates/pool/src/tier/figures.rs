@@ -1,6 +1,7 @@
 //! What a tier counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use policy::valve::Flush;
 
@@ -37,10 +38,23 @@ pub struct Figures {
     pub dirty_bytes: u64,
     /// Bytes that were dirty on a fast volume that was lost: reads of them fail until they are written.
     pub stale_bytes: u64,
-    /// Bytes that were written back to the slow volume.
-    pub flushed_bytes: u64,
+    /// The time since the first write of the unit that is dirty for longest, to within [`Options::valve_every`]; `None` if none
+    /// is dirty. An opening begins anew.
+    ///
+    /// [`Options::valve_every`]: super::Options::valve_every
+    pub dirty_age: Option<Duration>,
+    /// Writes that stayed on the fast volume.
+    pub kept_writes: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
     /// Bytes of writes to objects in place that went to the slow volume, while writes are kept back.
     pub written_through: u64,
+    /// Writes to the slow volume that wrote dirty bytes back.
+    pub flush_writes: u64,
+    /// Their bytes.
+    pub flushed_bytes: u64,
+    /// Flushes of a unit that failed: its bytes are as dirty as before.
+    pub flushes_failed: u64,
     /// How dirty units are flushed now.
     pub flush: Flush,
 }
@@ -55,6 +69,14 @@ pub(super) struct Room {
     pub(super) dirty_bytes: u64,
 }
 
+/// What is dirty now, and how it is flushed: see [`Figures`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Dirt {
+    pub(super) stale_bytes: u64,
+    pub(super) age: Option<Duration>,
+    pub(super) flush: Flush,
+}
+
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) hit_bytes: Counter,
@@ -66,7 +88,11 @@ pub(super) struct Counters {
     pub(super) appends: Counter,
     pub(super) checkpoints: Counter,
     pub(super) detached: Counter,
+    pub(super) kept_writes: Counter,
+    pub(super) kept_bytes: Counter,
+    pub(super) flush_writes: Counter,
     pub(super) flushed_bytes: Counter,
+    pub(super) flushes_failed: Counter,
     pub(super) written_through: Counter,
 }
 
@@ -85,7 +111,7 @@ impl Counter {
 
 impl Counters {
     /// With what the map of the fast volume in use counts.
-    pub(super) fn figures(&self, room: Room, stale_bytes: u64, flush: Flush) -> Figures {
+    pub(super) fn figures(&self, room: Room, dirt: Dirt) -> Figures {
         Figures {
             hit_bytes: self.hit_bytes.get(),
             missed_bytes: self.missed_bytes.get(),
@@ -101,10 +127,15 @@ impl Counters {
             detached: self.detached.get(),
             cached_bytes: room.cached_bytes,
             dirty_bytes: room.dirty_bytes,
-            stale_bytes,
-            flushed_bytes: self.flushed_bytes.get(),
+            stale_bytes: dirt.stale_bytes,
+            dirty_age: dirt.age,
+            kept_writes: self.kept_writes.get(),
+            kept_bytes: self.kept_bytes.get(),
             written_through: self.written_through.get(),
-            flush,
+            flush_writes: self.flush_writes.get(),
+            flushed_bytes: self.flushed_bytes.get(),
+            flushes_failed: self.flushes_failed.get(),
+            flush: dirt.flush,
         }
     }
 }

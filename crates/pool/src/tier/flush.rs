@@ -28,11 +28,23 @@ const AHEAD: Io = Io::new(Origin::UserChange, Step::Data);
 /// Bytes of one write, if the slow volume names no stripe.
 const WRITE: u64 = 256 << 10;
 
-/// Writes back a unit; with `holds`, writes to it wait meanwhile, so that nothing of it is dirty on return.
+/// Writes back a unit, and notes whether that failed; with `holds`, writes to it wait meanwhile, so that nothing of it is dirty on return.
 ///
 /// # Errors
 /// Those of either volume: what failed is as dirty as before. A fast volume that failed is given up.
 pub(super) async fn unit(shared: &Shared, fast: &Arc<Fast>, unit: Unit, holds: bool) -> Result<()> {
+    let flushed = write_back(shared, fast, unit, holds).await;
+    match &flushed {
+        Ok(()) => drop(shared.unflushed.lock().remove(&unit)),
+        Err(e) => {
+            shared.counters.flushes_failed.add(1);
+            shared.unflushed.lock().insert(unit, e.to_string());
+        }
+    }
+    flushed
+}
+
+async fn write_back(shared: &Shared, fast: &Arc<Fast>, unit: Unit, holds: bool) -> Result<()> {
     let Some(track) = shared.tracks.lock().numbered(unit.object).cloned() else { return Ok(()) };
     let slow = match track.slow() {
         Some(slow) => slow,
@@ -169,8 +181,10 @@ async fn copy(
         // Behind the end of the object there are zeros.
         bytes.resize((end.min(slow.len()).saturating_sub(start)) as usize);
         if !bytes.is_empty() {
-            shared.counters.flushed_bytes.add(bytes.len() as u64);
+            let len = bytes.len() as u64;
             slow.write_at(start, bytes.freeze(), io).await?;
+            shared.counters.flush_writes.add(1);
+            shared.counters.flushed_bytes.add(len);
         }
     }
     if !dirty.is_empty() {

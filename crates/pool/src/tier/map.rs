@@ -24,6 +24,7 @@ use std::ops::Range;
 
 use policy::cache::{Eviction, Kind, Slot};
 use policy::promote::Period;
+use policy::time::Instant;
 
 use super::accesses::Batch;
 use super::bits::Bits;
@@ -97,8 +98,10 @@ pub(super) struct Map {
     /// Dirty pages that did not change since a flush began.
     flushing: Bits,
     /// By age.
-    dirty_units: BTreeMap<u64, Slot>,
+    dirty_units: BTreeMap<u64, (Slot, Instant)>,
     last_dirty: u64,
+    /// The time of the last [`Map::tick`].
+    now: Instant,
     /// Units with dirty pages that are not recorded, by object and number.
     unrecorded: BTreeMap<(u32, u32), Slot>,
     is_dead: bool,
@@ -130,6 +133,7 @@ impl Map {
             flushing: Bits::new(size.pages),
             dirty_units: BTreeMap::new(),
             last_dirty: 0,
+            now: Instant::ZERO,
             unrecorded: BTreeMap::new(),
             is_dead: false,
             fills: Fills::default(),

@@ -46,8 +46,10 @@ mod tier;
 mod track;
 
 pub use admit::{Admission, Admit, Always};
+pub use dirty::{Marks, dirty_marks};
 pub use figures::Figures;
 pub use lazy::Lazy;
+pub use opening::has_newest;
 pub use options::{Options, Writes};
 pub use rule::Promotion;
 pub use tier::Tier;

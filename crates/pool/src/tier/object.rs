@@ -278,7 +278,8 @@ impl TierObject {
         if !back.end() {
             return Ok(false);
         }
-        if is_durable && !at_once {
+        // Also if it need not be durable: the death of the process alone must not lose it.
+        if !back.is_recorded {
             let extents = units(&range, self.shared.unit);
             return back::commit(&self.shared, &fast, track, extents).await;
         }
@@ -345,6 +346,8 @@ impl TierObject {
             return on_slow().await;
         }
         if self.keep(offset, &data, io, is_durable).await? {
+            self.shared.counters.kept_writes.add(1);
+            self.shared.counters.kept_bytes.add(data.len() as u64);
             return Ok(());
         }
         if self.shared.keeps && self.track.is_in_place {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
+use policy::units::Bytes;
 use volume::ranges::Ranges;
 use volume::{Clock, Error, ErrorKind, Result, Volume};
 
@@ -28,15 +29,22 @@ impl Tier {
     ///
     /// # Errors
     /// `Invalid`: the options make no sense. `Fenced`: the fast volume belongs to another slow one; give it its own, or set
-    /// [`Options::take_foreign`]. Else those of the slow volume.
+    /// [`Options::take_foreign`]. `Unavailable`: without the fast volume bytes would be lost, and [`Options::refuses_loss`] is
+    /// set; nothing was changed. Else those of the slow volume.
     pub async fn open(
         slow: Arc<dyn Volume>,
         fast: Option<Arc<dyn Volume>>,
-        options: Options,
+        mut options: Options,
         admit: Box<dyn Admit>,
         clock: &Clock,
     ) -> Result<Self> {
         options.check()?;
+        if options.writes == Writes::Through {
+            // What was kept back before.
+            let (low, high) =
+                (&mut options.thresholds.dirty_low, &mut options.thresholds.dirty_high);
+            (*low, *high) = (0.0, 0.0);
+        }
         let mut last = identity::read(&*slow).await?;
         let identity = last.map_or(options.identity, |head| head.identity);
         let noted = dirty::read(&*slow, identity).await?;
@@ -48,17 +56,16 @@ impl Tier {
             Some(found) => (Some(found.generation), found.last),
             None => (None, None),
         };
-        // An opening writes its epoch to the fast volume first: a crash may have come before the slow one had it.
         let of = |last: Head, raised| Head { epoch: last.epoch + raised, ..last };
-        let warm = stored.filter(|stored| {
-            let head = stored.checkpoint.head;
-            last.is_some_and(|last| head == last || head == of(last, 1))
-        });
+        let warm = stored.filter(|stored| last.is_some_and(|last| counts(stored, last)));
         if let (Some(warm), Some(before)) = (&warm, last)
             && warm.checkpoint.head != before
         {
             identity::write(&*slow, warm.checkpoint.head).await?;
             last = Some(warm.checkpoint.head);
+        }
+        if options.refuses_loss && warm.is_none() {
+            refuse_loss(&*slow, &noted).await?;
         }
         let last = last.unwrap_or(Head { identity, epoch: 0 });
         let accesses = Arc::new(Accesses::new(admit, clock.clone()));
@@ -80,8 +87,12 @@ impl Tier {
             match tier.take(Arc::clone(fast), next, generation, Some(warm)).await {
                 Ok(warm) => (head, is_warm) = (next, warm),
                 Err(e) if e.kind() == ErrorKind::Invalid => return Err(e),
+                Err(e) if tier.options.refuses_loss && !noted.marked.is_empty() => return Err(e),
                 Err(e) => tracing::warn!("a tier is opened without its fast volume: {e}"),
             }
+        }
+        if tier.options.refuses_loss && !is_warm {
+            refuse_loss(&*tier.shared.slow, &noted).await?;
         }
         identity::write(&*tier.shared.slow, head).await?;
         tier.shared.set_head(head).await;
@@ -172,7 +183,8 @@ impl Tier {
             None => None,
         };
         let is_warm = map.is_some();
-        let map = map.unwrap_or_else(|| self.empty_map());
+        let mut map = map.unwrap_or_else(|| self.empty_map());
+        map.tick(self.clock.now());
         let journal = Journal::new(volume, head, generation, counters);
         let (map, unit) = (Mutex::new(map), options.unit);
         let (accesses, counters) = (Arc::clone(&self.shared.accesses), Arc::clone(counters));
@@ -249,4 +261,37 @@ impl Tier {
         }
         taken.map(drop)
     }
+}
+
+/// Whether the newest bytes of marked units of a slow volume are on this fast one: an opening with it loses none. Changes nothing.
+///
+/// # Errors
+/// Those of the volumes.
+pub async fn has_newest(slow: &dyn Volume, fast: &dyn Volume) -> Result<bool> {
+    let Some(head) = identity::read(slow).await? else { return Ok(false) };
+    let stored = journal::read(fast).await?.last;
+    Ok(stored.is_some_and(|stored| counts(&stored, head)))
+}
+
+/// Whether what a fast volume has is that of the last opening of a slow one.
+fn counts(stored: &Stored, last: Head) -> bool {
+    let head = stored.checkpoint.head;
+    // An opening writes its epoch to the fast volume first: a crash may have come before the slow one had it.
+    head == last || head == Head { epoch: last.epoch + 1, ..last }
+}
+
+/// # Errors
+/// `Unavailable`: units are marked, and the fast volume that has them is not here.
+async fn refuse_loss(slow: &dyn Volume, noted: &dirty::Found) -> Result<()> {
+    let marks = noted.marks(slow).await?;
+    if marks.objects == 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "the newest bytes of {} objects, up to {}, are only on the fast volume that the tier had last: bring it back, or say that \
+         they may be lost",
+        marks.objects,
+        Bytes(marks.bytes)
+    );
+    Err(Error::new(ErrorKind::Unavailable, what))
 }

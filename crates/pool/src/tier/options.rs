@@ -42,6 +42,9 @@ pub struct Options {
     pub identity: u64,
     /// Takes a fast volume that belongs to another slow one, and empties it.
     pub take_foreign: bool,
+    /// An opening fails that would lose dirty bytes, because the fast volume which has them is not here. Else they are stale
+    /// from then on. Unset by default.
+    pub refuses_loss: bool,
     /// Where writes to objects in place go. To both volumes by default.
     pub writes: Writes,
     /// When dirty units are written back, and when no more pages become dirty.
@@ -74,6 +77,7 @@ impl Options {
             checkpoint_every: Duration::from_secs(30),
             identity,
             take_foreign: false,
+            refuses_loss: false,
             writes: Writes::Through,
             thresholds: Thresholds::DEFAULT,
             valve_every: Duration::from_secs(1),

@@ -15,7 +15,7 @@ use super::dirty::DirtyLog;
 use super::fast::{Fast, Fill, Source};
 use super::figures::Counters;
 use super::identity;
-use super::map::Pages;
+use super::map::{Pages, Unit};
 use super::promotion::Queue;
 use super::record::{self, Head};
 use super::route::PAGE;
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     /// No more pages become dirty now.
     pub(super) is_past: AtomicBool,
     pub(super) flush: Mutex<Flush>,
+    /// Why the last flush of a unit failed.
+    pub(super) unflushed: Mutex<HashMap<Unit, String>>,
     /// A fast volume was given up since the last epoch.
     must_raise: AtomicBool,
     /// The last epoch on the slow volume. Locked while it is raised.
@@ -114,6 +116,7 @@ impl Shared {
             keeps,
             is_past: AtomicBool::new(false),
             flush: Mutex::default(),
+            unflushed: Mutex::default(),
             fast: RwLock::new(None),
             must_raise: AtomicBool::new(false),
             head: AsyncMutex::new(head),
@@ -194,6 +197,7 @@ impl Shared {
             self.must_raise.store(true, Ordering::Release);
             self.lose(fast);
             *current = None;
+            self.unflushed.lock().clear();
             self.counters.detached.add(1);
             tracing::warn!("the fast volume of a tier is not used any more: {why}");
         }

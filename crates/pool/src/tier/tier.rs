@@ -13,7 +13,7 @@ use volume::{
 
 use super::back;
 use super::fast::Fast;
-use super::figures::{Figures, Room};
+use super::figures::{Dirt, Figures};
 use super::flush;
 use super::identity;
 use super::map::Unit;
@@ -44,6 +44,41 @@ impl Tier {
             self.shared.detach(&fast, &"it was detached");
         }
         self.shared.raise().await.map(drop)
+    }
+
+    /// Gives up the fast volume at once: everything goes to the slow one, and what is dirty is stale from now on.
+    ///
+    /// # Errors
+    /// Those of the slow volume. The fast one is given up all the same, and the next change tries again.
+    pub async fn give_up(&self) -> Result<()> {
+        if let Some(fast) = self.shared.fast() {
+            self.shared.detach(&fast, &"it was detached without a flush");
+        }
+        self.shared.raise().await.map(drop)
+    }
+
+    /// Objects of which bytes were lost with a fast volume, and how many: reads of them fail until they are written.
+    #[must_use]
+    pub fn stale(&self) -> Vec<(Name, u64)> {
+        let bytes =
+            |of: Vec<std::ops::Range<u64>>| of.iter().map(|range| range.end - range.start).sum();
+        let mut stale: Vec<_> =
+            self.shared.stale().into_iter().map(|(name, of)| (name, bytes(of))).collect();
+        stale.sort_by(|a, b| a.0.cmp(&b.0));
+        stale
+    }
+
+    /// Units whose last flush failed, and why one of them did; `None` if there are none.
+    #[must_use]
+    pub fn unflushed(&self) -> Option<(usize, String)> {
+        let fast = self.shared.fast()?;
+        let mut unflushed = self.shared.unflushed.lock();
+        {
+            let map = fast.map.lock();
+            unflushed.retain(|unit, _| map.find(*unit).is_some_and(|entry| map.has_dirty(entry)));
+        }
+        let why = unflushed.values().next()?.clone();
+        Some((unflushed.len(), why))
     }
 
     /// Whether a fast volume is in use.
@@ -131,9 +166,13 @@ impl Tier {
     /// What was counted since the opening.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let room = self.shared.fast().map_or_else(Room::default, |fast| fast.map.lock().counted());
-        let (stale, flush) = (self.shared.stale_bytes(), *self.shared.flush.lock());
-        self.shared.counters.figures(room, stale, flush)
+        let (room, since) = self.shared.fast().map_or_else(Default::default, |fast| {
+            let map = fast.map.lock();
+            (map.counted(), map.dirty_since())
+        });
+        let age = since.map(|since| self.clock.now().since(since));
+        let (stale_bytes, flush) = (self.shared.stale_bytes(), *self.shared.flush.lock());
+        self.shared.counters.figures(room, Dirt { stale_bytes, age, flush })
     }
 
     async fn name_lock(&self, name: &Name) -> Claim {

@@ -1,16 +1,17 @@
 //! Writes that stay on the fast volume: what they cost, and what may not bring older bytes back.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
-use pool::tier::{Always, Options, Tier, Writes};
+use futures_util::future::{join, select};
+use pool::tier::{Always, Marks, Options, Tier, Writes, dirty_marks, has_newest};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, IoBuf, Volume};
+use volume::{Clock, ErrorKind, IoBuf, Volume};
 
 use crate::rig::{IO, PAGE, UNIT, content, fill, name, options, read};
 
@@ -116,5 +117,103 @@ fn a_read_after_a_flush_does_not_share_one_from_before_it() {
         };
         join(read(&*object, 0, UNIT), other).await;
         assert_eq!(reads() - before, 2);
+    });
+}
+
+#[test]
+fn a_tier_that_is_written_through_again_writes_back_what_was_kept() {
+    let clock = Clock::simulated();
+    let (slow, fast) = (Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")));
+    let run = clock.clone();
+    run.run(async {
+        let tier = open(slow.clone(), fast.clone(), &clock).await;
+        let object = fill(&tier, "a.inp", 2 * UNIT, 1).await;
+        object.write_durable(PAGE, page(7), IO).await.unwrap();
+        drop(object);
+        tier.close().await;
+        let through = options(8);
+        let tier = Tier::open(slow.clone(), Some(fast), through, Box::new(Always), &clock);
+        let tier = tier.await.unwrap();
+        let object = tier.open(&name("a.inp")).await.unwrap();
+        assert_eq!(read(&*object, PAGE, PAGE).await, [7; PAGE as usize]);
+        assert_eq!(tier.figures().dirty_bytes, PAGE);
+        let rounds = pin!(tier.run());
+        drop(select(rounds, clock.sleep(Duration::from_secs(5))).await);
+        assert_eq!(tier.figures().dirty_bytes, 0);
+        let alone = slow.open(&name("a.inp")).await.unwrap();
+        assert_eq!(read(&*alone, PAGE, PAGE).await, [7; PAGE as usize]);
+        assert_eq!(dirty_marks(&*slow).await.unwrap(), Marks::default());
+    });
+}
+
+#[test]
+fn an_opening_that_would_lose_bytes_is_refused_and_changes_nothing() {
+    let clock = Clock::simulated();
+    let (slow, fast) = (Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")));
+    block_on(async {
+        let tier = open(slow.clone(), fast.clone(), &clock).await;
+        let object = fill(&tier, "a.inp", 2 * UNIT, 1).await;
+        object.write_durable(PAGE, page(7), IO).await.unwrap();
+        drop((object, tier));
+        let marks = dirty_marks(&*slow).await.unwrap();
+        assert_eq!(marks, Marks { objects: 1, bytes: UNIT, stale_bytes: 0 });
+        let other: Arc<dyn Volume> = Arc::new(Mem::new("other"));
+        assert!(!has_newest(&*slow, &*other).await.unwrap());
+        for options in [back(8), options(8)] {
+            let options = Options { refuses_loss: true, ..options };
+            for fast in [None, Some(Arc::clone(&other))] {
+                let opened =
+                    Tier::open(slow.clone(), fast, options.clone(), Box::new(Always), &clock).await;
+                let error = opened.err().expect("a page would be lost");
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                assert!(error.to_string().contains("1 objects, up to 64 KiB"), "{error}");
+            }
+        }
+        assert!(has_newest(&*slow, &*fast).await.unwrap());
+        let options = Options { refuses_loss: true, ..back(8) };
+        let tier = Tier::open(slow.clone(), Some(fast), options.clone(), Box::new(Always), &clock);
+        let tier = tier.await.unwrap();
+        let object = tier.open(&name("a.inp")).await.unwrap();
+        assert_eq!(read(&*object, PAGE, PAGE).await, [7; PAGE as usize]);
+        tier.flush().await.unwrap();
+        tier.close().await;
+        drop((object, tier));
+        // Now nothing is lost.
+        let tier = Tier::open(slow.clone(), None, options, Box::new(Always), &clock).await.unwrap();
+        let object = tier.open(&name("a.inp")).await.unwrap();
+        assert_eq!(read(&*object, PAGE, PAGE).await, [7; PAGE as usize]);
+    });
+}
+
+#[test]
+fn a_flush_that_fails_is_counted_and_named_until_one_succeeds() {
+    let clock = Clock::simulated();
+    let plan = FaultPlan::new(1);
+    let slow = Arc::new(Fault::new(Mem::new("slow"), "slow", &plan, &clock));
+    block_on(async {
+        let tier = open(slow.clone(), Arc::new(Mem::new("fast")), &clock).await;
+        let object = fill(&tier, "a.inp", 2 * UNIT, 1).await;
+        object.write_durable(PAGE, page(7), IO).await.unwrap();
+        object.write_durable(PAGE, page(8), IO).await.unwrap();
+        let figures = tier.figures();
+        assert_eq!((figures.kept_writes, figures.kept_bytes), (2, 2 * PAGE));
+        assert!(figures.dirty_age.is_some());
+        let full = plan.inject(Rule::new(Effect::Fail(ErrorKind::OutOfSpace)).on(Op::Write));
+        assert!(tier.flush().await.is_err());
+        assert!(tier.detach().await.is_err(), "it would lose a page");
+        assert!(tier.is_attached());
+        let (units, why) = tier.unflushed().expect("it failed");
+        assert!(units == 1 && why.contains("fault"), "{why}");
+        assert_eq!(tier.figures().flushes_failed, 2);
+        plan.lift(full);
+        tier.flush().await.unwrap();
+        assert_eq!(tier.unflushed(), None);
+        let figures = tier.figures();
+        assert_eq!((figures.flush_writes, figures.flushed_bytes), (1, PAGE));
+        assert_eq!((figures.dirty_bytes, figures.dirty_age), (0, None));
+        object.write_durable(PAGE, page(9), IO).await.unwrap();
+        tier.give_up().await.unwrap();
+        assert!(!tier.is_attached());
+        assert_eq!(tier.stale(), [(name("a.inp"), PAGE)]);
     });
 }

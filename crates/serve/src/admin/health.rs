@@ -37,10 +37,21 @@ pub struct Health {
     pub stores: BTreeMap<String, StoreHealth>,
     /// Each volume, by its name in the settings, with its problem.
     pub volumes: BTreeMap<String, Option<String>>,
-    /// Each cache tier, by its name in the settings, with its problem. A tier serves without its fast side.
-    pub tiers: BTreeMap<String, Option<String>>,
+    /// Each cache tier, by its name in the settings. A tier serves without its fast side.
+    pub tiers: BTreeMap<String, TierHealth>,
     /// Why the health of the stores is unknown.
     pub unknown: Option<String>,
+}
+
+/// The health of a cache tier.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TierHealth {
+    /// Whether its fast side is in use.
+    pub attached: bool,
+    /// Bytes that were lost with a fast side: reads of them fail until they are written.
+    pub stale_bytes: u64,
+    /// Its problems, in words.
+    pub problems: Vec<String>,
 }
 
 impl Health {
@@ -50,14 +61,15 @@ impl Health {
         self.unknown.is_none()
             && self.stores.values().all(StoreHealth::is_healthy)
             && self.volumes.values().all(Option::is_none)
-            && self.tiers.values().all(Option::is_none)
+            && self.tiers.values().all(|tier| tier.problems.is_empty())
     }
 
     /// The problems, in words, one on each line.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.unknown.iter().cloned().collect();
-        problems.extend(self.volumes.values().chain(self.tiers.values()).flatten().cloned());
+        problems.extend(self.volumes.values().flatten().cloned());
+        problems.extend(self.tiers.values().flat_map(|tier| tier.problems.iter().cloned()));
         for (name, store) in &self.stores {
             let mut tell = |what: &str, why: &str| problems.push(format!("{name}: {what}: {why}"));
             if let Some(why) = &store.writes_refused {
@@ -110,9 +122,7 @@ impl Serialize for Health {
             (name, VolumeShown { answers: problem.is_none(), problem: problem.as_deref() })
         });
         document.serialize_field("volumes", &volumes.collect::<BTreeMap<_, _>>())?;
-        let tiers = self.tiers.iter().map(|(name, problem)| {
-            (name, TierShown { attached: problem.is_none(), problem: problem.as_deref() })
-        });
+        let tiers = self.tiers.iter().map(|(name, tier)| (name, TierShown::of(tier)));
         if !self.tiers.is_empty() {
             document.serialize_field("tiers", &tiers.collect::<BTreeMap<_, _>>())?;
         }
@@ -174,10 +184,20 @@ struct VolumeShown<'h> {
 }
 
 #[derive(Serialize)]
-struct TierShown<'h> {
+struct TierShown {
     /// Whether its fast side is in use.
     attached: bool,
-    problem: Option<&'h str>,
+    /// Bytes that reads refuse until they are written.
+    stale_bytes: u64,
+    problem: Option<String>,
+}
+
+impl TierShown {
+    fn of(tier: &TierHealth) -> Self {
+        let TierHealth { attached, stale_bytes, ref problems } = *tier;
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        Self { attached, stale_bytes, problem }
+    }
 }
 
 /// Queries the health of the program. Only one query runs at a time, and each caller waits a bounded time for it: a
@@ -322,6 +342,14 @@ mod tests {
             unimplemented!("not asked here")
         }
 
+        fn lose_tier(&self, _: &str) -> Result<Tier, Error> {
+            unimplemented!("not asked here")
+        }
+
+        fn flush_tier(&self, _: &str) -> Result<Tier, Error> {
+            unimplemented!("not asked here")
+        }
+
         fn devices(&self) -> Result<block::List, Error> {
             unimplemented!("not asked here")
         }
@@ -356,7 +384,8 @@ mod tests {
         let problem = "tier cached: ebs serves all reads".to_owned();
         let mut health = Health::default();
         health.stores.insert("kv".into(), StoreHealth::default());
-        health.tiers.insert("cached".into(), Some(problem.clone()));
+        let tier = TierHealth { problems: vec![problem.clone()], ..TierHealth::default() };
+        health.tiers.insert("cached".into(), tier);
         assert!(!health.is_healthy() && health.is_ready(&Wanted { store: None, what: None }));
         assert_eq!(health.problems(), [&*problem]);
         let shown = serde_json::to_value(&health).expect("JSON");

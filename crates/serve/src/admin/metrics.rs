@@ -14,7 +14,8 @@ use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
 use crate::figures::{
-    Block, Cache, Class, Copies, Log, Memory, Scrub, Series, StoreLoad, Tier, Volume, Waits,
+    Block, Cache, Class, Copies, FLUSH_MODES, Log, Memory, Scrub, Series, StoreLoad, Tier, Volume,
+    Waits,
 };
 use crate::http::{self, Times};
 use crate::{mqtt, nbd, resp};
@@ -266,12 +267,44 @@ fn tiers(page: &mut Page, tiers: &[Tier]) {
         |t| t.promotions_dropped,
     );
     of.counter("tier_evictions", "Units that left the fast side", |t| t.evictions);
+    of.counter("tier_trims", "Units that lost pages not read lately, and kept others", |t| t.trims);
+    of.counter(
+        "tier_deferred_pages",
+        "Pages whose places waited for a record before they were free",
+        |t| t.deferred_pages,
+    );
     of.counter("tier_doubts", "Records that a unit is not as the checkpoint says", |t| t.doubts);
     of.counter("tier_doubt_appends", "Durable appends that carried these records", |t| t.appends);
     of.counter("tier_checkpoints", "Checkpoints of what is cached", |t| t.checkpoints);
     of.counter("tier_detaches", "How often the fast side was given up", |t| t.detached);
     of.gauge("tier_cached_bytes", "Bytes cached", |t| t.cached_bytes);
     of.gauge("tier_size_bytes", "Bytes that may be cached", |t| t.size_bytes);
+    of.gauge("tier_dirty_bytes", "Bytes whose newest state is only on the fast side", |t| {
+        t.dirty_bytes
+    });
+    of.gauge(
+        "tier_dirty_age_seconds",
+        "Time since the first write of the unit that is dirty for longest",
+        |t| t.dirty_age_s,
+    );
+    of.gauge(
+        "tier_stale_bytes",
+        "Bytes lost with a fast side: reads of them fail until they are written",
+        |t| t.stale_bytes,
+    );
+    of.counter("tier_kept_writes", "Writes that stayed on the fast side", |t| t.kept_writes);
+    of.counter("tier_kept_bytes", "Bytes of writes that stayed on the fast side", |t| t.kept_bytes);
+    of.counter(
+        "tier_written_through_bytes",
+        "Bytes of other writes of block devices, while writes may stay on the fast side",
+        |t| t.written_through_bytes,
+    );
+    of.counter("tier_flush_writes", "Writes to the slow side of dirty bytes", |t| t.flush_writes);
+    of.counter("tier_flushed_bytes", "Dirty bytes written to the slow side", |t| t.flushed_bytes);
+    of.counter("tier_flushes_failed", "Flushes of a unit that failed", |t| t.flushes_failed);
+    of.family(Gauge, "tier_flush_mode", "1 for the mode of flushes now", |t| {
+        by("mode", FLUSH_MODES.map(|mode| (mode, t.flush == mode)))
+    });
 }
 
 fn scrub(page: &mut Page, scrub: Option<&Scrub>) {

@@ -20,7 +20,9 @@
 //! | `POST /block/NAME/limit` | gives its clients what a [`block::NewLimit`] says: 200 and its [`block::Device`] |
 //! | `DELETE /block/NAME` | deletes it with its bytes: 200 and the [`block::Device`] that it was |
 //! | `POST /tiers/NAME/attach` | takes the fast side of a tier in use, empty: 200 and its [`tiers::Tier`] |
-//! | `POST /tiers/NAME/detach` | gives up what its fast side holds: 200 and its [`tiers::Tier`] |
+//! | `POST /tiers/NAME/flush` | writes back what is dirty there: 200 and its [`tiers::Tier`] once that is done |
+//! | `POST /tiers/NAME/detach` | does so and gives up what its fast side holds: 200 and its [`tiers::Tier`] |
+//! | `POST /tiers/NAME/detach/lost` | gives it up without a flush, also what is dirty: 200 and its [`tiers::Tier`] |
 //! | `GET /scrub` | the progress of the pool's scrub: [`scrub::Scrub`]; JSON |
 //! | `POST /scrub` | begins a pass now, unless one that was asked for is under way: 202 and the [`scrub::Pass`] |
 //!
@@ -56,7 +58,7 @@ use tokio::task::spawn_blocking;
 
 pub use self::error::{Error, Refused};
 use self::health::Asker;
-pub use self::health::Health;
+pub use self::health::{Health, TierHealth};
 use self::scraper::Scraper;
 use self::scrub::{Pass, Scrub};
 pub use self::snapshot::Snapshot;
@@ -115,11 +117,25 @@ pub trait Control: Send + Sync {
     /// The reason and the way out. The slow side serves everything meanwhile.
     fn attach_tier(&self, name: &str) -> Result<Tier, Error>;
 
-    /// Gives up what the fast side of a tier holds: it never counts again. Durable on return.
+    /// Gives up what the fast side of a tier holds, once the slow side has what is dirty: it never counts again. Durable on
+    /// return.
+    ///
+    /// # Errors
+    /// As [`Control::attach_tier`]. `Conflict`, `Internal`: what is dirty cannot be written back; the fast side stays in use.
+    fn detach_tier(&self, name: &str) -> Result<Tier, Error>;
+
+    /// Gives up what the fast side of a tier holds, also what is dirty: reads of that fail until it is written. Durable on
+    /// return.
     ///
     /// # Errors
     /// As [`Control::attach_tier`].
-    fn detach_tier(&self, name: &str) -> Result<Tier, Error>;
+    fn lose_tier(&self, name: &str) -> Result<Tier, Error>;
+
+    /// Writes back what is dirty on the fast side of a tier. Durable on the slow side on return, which may take long.
+    ///
+    /// # Errors
+    /// As [`Control::detach_tier`].
+    fn flush_tier(&self, name: &str) -> Result<Tier, Error>;
 
     /// The block devices.
     ///
@@ -238,6 +254,8 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
         .route("/tiers/{name}/attach", post(attach_tier))
         .route("/tiers/{name}/detach", post(detach_tier))
+        .route("/tiers/{name}/detach/lost", post(lose_tier))
+        .route("/tiers/{name}/flush", post(flush_tier))
         .route("/block", get(list_devices).post(create_device))
         .route("/block/{name}", delete(delete_device))
         .route("/block/{name}/size", post(resize_device))
@@ -310,6 +328,14 @@ async fn attach_tier(State(admin): State<Admin>, Path(name): Path<String>) -> Re
 
 async fn detach_tier(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
     answer(StatusCode::OK, blocking(move || admin.control.detach_tier(&name)).await)
+}
+
+async fn lose_tier(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.lose_tier(&name)).await)
+}
+
+async fn flush_tier(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.flush_tier(&name)).await)
 }
 
 async fn list_devices(State(admin): State<Admin>) -> Response {

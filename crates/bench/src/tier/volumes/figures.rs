@@ -12,6 +12,10 @@ impl Run {
     /// Promoted bytes for each byte of the users.
     pub const PROMOTED: Figure<Self> =
         Figure::new("promoted / user bytes", "x", Self::promoted_per_byte).optional();
+    /// What was dirty in the mean.
+    pub const DIRTY: Figure<Self> =
+        Figure::new("dirty", "% of the cache", |run: &Self| run.dirty(|dirty| dirty.mean))
+            .optional();
     /// Operations at the gate of the slow volume for each request.
     pub const SLOW_OPS: Figure<Self> =
         Figure::new("slow operations for each request", "I/Os", |run: &Self| {
@@ -30,6 +34,13 @@ impl Outcome for Run {
         Figure::new("fast operations for each request", "I/Os", |run: &Self| {
             run.ops_per_request(run.counted.fast_ops)
         }),
+        Self::DIRTY,
+        Figure::new("dirty at most", "% of the cache", |run: &Self| run.dirty(|dirty| dirty.most))
+            .optional(),
+        Figure::new("dirty at the end", "% of the cache", |run: &Self| {
+            run.dirty(|dirty| dirty.last)
+        })
+        .optional(),
     ];
 }
 
@@ -60,7 +71,7 @@ mod tests {
         let counted =
             Counted { slow_ops: 5, hit_bytes: 3, read_bytes: 4, overdrafts, ..Counted::default() };
         let (promoted_all, users_all) = (8, 4);
-        let run = Run { answers, counted, is_cached, promoted_all, users_all };
+        let run = Run { answers, counted, is_cached, promoted_all, users_all, dirty: None };
         let mut cell = Cell::of("reads", ["arm"]);
         cell.sides[0].runs = vec![run];
         cell

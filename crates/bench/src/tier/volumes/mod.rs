@@ -17,8 +17,8 @@ mod target;
 pub use demand::Demand;
 pub use figures::sound;
 pub use load::{Answers, Chosen, Load, beside, stamped};
-pub use run::{Counted, Run};
-pub use target::Target;
+pub use run::{Counted, Dirty, Run};
+pub use target::{Durable, Target};
 
 /// A case, measured under every arm.
 pub type Cell = crate::compare::Cell<Run>;

@@ -38,6 +38,17 @@ impl Counted {
     }
 }
 
+/// What was dirty in a run, in percent of the cache, by samples at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dirty {
+    /// In the mean.
+    pub mean: f64,
+    /// At most.
+    pub most: f64,
+    /// At the end.
+    pub last: f64,
+}
+
 /// The result of one run of one arm.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -51,6 +62,8 @@ pub struct Run {
     pub promoted_all: u64,
     /// See [`Run::promoted_all`].
     pub users_all: u64,
+    /// `None` if no write stays in the cache.
+    pub dirty: Option<Dirty>,
 }
 
 impl Run {
@@ -85,6 +98,12 @@ impl Run {
             true => self.promoted_all as f64 / self.users_all as f64,
             false => f64::NAN,
         }
+    }
+
+    /// A figure of what was dirty. NaN without write-back.
+    #[must_use]
+    pub fn dirty(&self, figure: fn(Dirty) -> f64) -> f64 {
+        self.dirty.map_or(f64::NAN, figure)
     }
 
     /// Operations charged for each request at one of the gates.

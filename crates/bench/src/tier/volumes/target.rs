@@ -26,3 +26,16 @@ impl Target for Arc<dyn Object> {
         self.write_at(at, data, WRITE)
     }
 }
+
+/// The same, with writes that are durable when they are answered.
+pub struct Durable(pub Arc<dyn Object>);
+
+impl Target for Durable {
+    fn read(&self, at: u64, into: IoBufMut) -> Pending<'_, IoBufMut> {
+        self.0.read_at(at, into, READ)
+    }
+
+    fn write(&self, at: u64, data: IoBuf) -> Pending<'_, ()> {
+        self.0.write_durable(at, data, WRITE)
+    }
+}

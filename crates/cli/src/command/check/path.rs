@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use engine::log::{self as log_store, Member};
 use engine::series::store;
+use policy::units::Bytes;
 use pool::spread::Spread;
+use pool::tier::{dirty_marks, has_newest};
 use volume::dir::{Dir, DirOptions};
 use volume::task::block_on;
 
@@ -40,6 +42,22 @@ pub(super) fn check(
         .iter()
         .map(|(label, volume)| Member::new(label.clone(), Arc::clone(volume)))
         .collect();
+    for (label, volume) in &members {
+        let marks = block_on(dirty_marks(&**volume))?;
+        let is_held = || {
+            members
+                .iter()
+                .any(|(_, fast)| block_on(has_newest(&**volume, &**fast)).is_ok_and(|has| has))
+        };
+        if marks.stale_bytes > 0 || marks.objects > 0 && !is_held() {
+            say(format!(
+                "{label}: not whole: writes to {} objects are only on the fast volume of its tier, and {} were lost with one",
+                marks.objects,
+                Bytes(marks.stale_bytes)
+            ));
+            document.good = false;
+        }
+    }
     let series = block_on(store::stores_on(&members))?;
     for store in series.iter().filter(|store| name.is_none_or(|name| name == *store)) {
         let found = series::inspect(&members, store, scrub, say)?;

@@ -125,20 +125,32 @@ fn block(of: &BlockRates) -> Vec<Line<'static>> {
     [all, own].into_iter().chain(limited).map(Line::raw).collect()
 }
 
-/// A tier, in yellow while its fast side is not in use.
+/// A tier, in yellow while its fast side is not in use, or bytes are lost.
 fn tier(of: &TierRates) -> Line<'static> {
-    let TierRates { name, slow, is_attached, hits, cached, size, promotions } = of;
-    if !is_attached {
-        let text = format!("tier {name}: no fast side in use, {slow} serves all reads");
+    let TierRates { name, slow, hits, cached, size, promotions, .. } = of;
+    let lost = match of.stale {
+        0 => String::new(),
+        bytes => format!("  {} lost", Bytes(bytes)),
+    };
+    if !of.is_attached {
+        let text = format!("tier {name}: no fast side in use, {slow} serves all reads{lost}");
         return Line::styled(text, Style::new().fg(Color::Yellow));
     }
+    let dirty = of.dirty.map_or_else(String::new, |dirty| {
+        let (kept, flushed) = (count(of.kept), self::size(of.flushed));
+        format!("  {} dirty  {kept} writes kept, {flushed} written back a second", Bytes(dirty))
+    });
     let hits = hits.map_or("-".into(), |hits| format!("{:.0} %", 100.0 * hits));
     let size = size.map_or("-".into(), |size| Bytes(size).to_string());
-    Line::raw(format!(
-        "tier {name}: hits {hits} of bytes read  {} of {size} cached  {} promotions a second",
+    let text = format!(
+        "tier {name}: hits {hits} of bytes read  {} of {size} cached  {} promotions a second{dirty}{lost}",
         Bytes(*cached),
         count(*promotions)
-    ))
+    );
+    match of.stale {
+        0 => Line::raw(text),
+        _ => Line::styled(text, Style::new().fg(Color::Yellow)),
+    }
 }
 
 fn device(of: &DeviceRates) -> String {

@@ -81,13 +81,18 @@ fn device(of: &DeviceRates) -> String {
 
 fn tier(of: &TierRates) -> String {
     format!(
-        "# tier {} attached {} hit_ratio {} cached_bytes {} size_bytes {} promotions_per_s {}\n",
+        "# tier {} attached {} hit_ratio {} cached_bytes {} size_bytes {} promotions_per_s {} dirty_bytes {} kept_per_s {} \
+         flushed_bytes_per_s {} stale_bytes {}\n",
         of.name,
         u8::from(of.is_attached),
         or_dash(of.hits, 3),
         of.cached,
         shown(of.size),
         or_dash(of.promotions, 0),
+        shown(of.dirty),
+        or_dash(of.kept, 0),
+        or_dash(of.flushed, 0),
+        of.stale,
     )
 }
 
@@ -199,7 +204,7 @@ mod tests {
             ..TierRates::default()
         };
         let text = lines(&View { tiers: vec![tier], ..View::default() });
-        expect!["# tier cached attached 1 hit_ratio 0.900 cached_bytes 1048576 size_bytes - promotions_per_s -"]
+        expect!["# tier cached attached 1 hit_ratio 0.900 cached_bytes 1048576 size_bytes - promotions_per_s - dirty_bytes - kept_per_s - flushed_bytes_per_s - stale_bytes 0"]
             .assert_eq(text.lines().nth(1).expect("a line"));
     }
 

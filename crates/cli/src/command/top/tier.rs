@@ -17,11 +17,20 @@ pub(super) struct TierRates {
     pub(super) size: Option<u64>,
     /// Promotions a second.
     pub(super) promotions: Option<f64>,
+    /// Bytes that only the fast side has; `None` if all writes go to the slow side.
+    pub(super) dirty: Option<u64>,
+    /// Writes a second that stayed on the fast side.
+    pub(super) kept: Option<f64>,
+    /// Bytes a second written back.
+    pub(super) flushed: Option<f64>,
+    /// Bytes lost with a fast side.
+    pub(super) stale: u64,
 }
 
 impl TierRates {
     pub(super) fn between(before: Option<&Tier>, now: &Tier, seconds: Option<f64>) -> Self {
         let more = |of: fn(&Tier) -> u64| Some(of(now).saturating_sub(of(before?)));
+        let per_second = |more: Option<u64>| Some(more? as f64 / seconds?);
         let hits = more(|tier| tier.hit_bytes).zip(more(|tier| tier.missed_bytes));
         let hits = hits.filter(|(hit, missed)| hit + missed > 0);
         Self {
@@ -31,7 +40,11 @@ impl TierRates {
             hits: hits.map(|(hit, missed)| hit as f64 / (hit + missed) as f64),
             cached: now.cached_bytes,
             size: now.size_bytes,
-            promotions: more(|tier| tier.promotions).zip(seconds).map(|(n, time)| n as f64 / time),
+            promotions: per_second(more(|tier| tier.promotions)),
+            dirty: now.keeps_writes.then_some(now.dirty_bytes),
+            kept: per_second(more(|tier| tier.kept_writes)),
+            flushed: per_second(more(|tier| tier.flushed_bytes)),
+            stale: now.stale_bytes,
         }
     }
 }

@@ -57,7 +57,7 @@ struct State {
 
 impl Marks {
     /// Reads the marks of a device; gives the regions that have one, also behind the end of a device that became smaller: it may
-    /// grow again. A page that is not whole has all of them.
+    /// grow again. A page that is not whole, or damaged, has all of them.
     ///
     /// # Errors
     /// Those of the volume.
@@ -69,8 +69,18 @@ impl Marks {
         let mut pages = Vec::new();
         let mut marked = Vec::new();
         for number in 0..count {
-            let read = object.read_at(number * BLOCK, IoBufMut::zeroed(BLOCK as usize), io).await?;
-            let bits = decode(&read, device, number).unwrap_or_else(|| Box::new([u64::MAX; WORDS]));
+            let page = IoBufMut::zeroed(BLOCK as usize);
+            let bits = match object.read_at(number * BLOCK, page, io).await {
+                Ok(read) => decode(&read, device, number),
+                Err(error) if error.kind().is_damage() => {
+                    tracing::warn!(
+                        "device {device}: all marks of a page are taken for set: {error}"
+                    );
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            let bits = bits.unwrap_or_else(|| Box::new([u64::MAX; WORDS]));
             let set = (0..BITS).filter(|&bit| is_set(&bits, bit));
             marked.extend(set.map(|bit| number * BITS + bit));
             pages.push(Page::new(number, bits));

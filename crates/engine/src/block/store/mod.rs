@@ -306,6 +306,15 @@ impl Store {
         devices.iter().map(info).collect()
     }
 
+    /// The device that an object of this name belongs to.
+    #[must_use]
+    pub fn device_of(&self, object: &Name) -> Option<String> {
+        let rest = object.as_str().strip_prefix(&*self.0.shared.options.name)?.strip_prefix('/')?;
+        let id = table::Id::from_str_radix(rest.split_once('/')?.0, 16).ok()?;
+        let devices = self.0.devices.lock();
+        devices.iter().find(|(_, device)| device.id == id).map(|(name, _)| name.clone())
+    }
+
     /// What it did since the opening, and holds now.
     #[must_use]
     pub fn figures(&self) -> Figures {

@@ -10,6 +10,7 @@ mod removals;
 mod scrubs;
 mod scrubs_of_fragments;
 mod stored;
+mod tiered;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,10 +4,10 @@ use policy::contract::Contract;
 use policy::purpose::{Io, Origin, Step};
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
-use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Name, Object};
+use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Volume as _};
 
 use super::*;
-use crate::volumes::Device;
+use crate::volumes::{Device, Writes};
 
 const IO: Io = Io::new(Origin::UserRead, Step::Data);
 const SIZE: u64 = 16 << 20;
@@ -231,5 +231,70 @@ fn a_tier_without_its_slow_side_is_away() {
     pool.close().unwrap();
     let pool = both(gone()).open().unwrap();
     check(&pool, 2);
+    pool.close().unwrap();
+}
+
+/// An object in place, of which a page stays on the fast side.
+fn keep_back(pool: &Pool) {
+    let object = block_on(pool.create(&name("disk"), &Intent::IN_PLACE)).unwrap();
+    let io = Io::new(Origin::UserWrite, Step::Data);
+    let put = |len: usize, byte: u8| {
+        block_on(object.write_durable(0, IoBuf::from(&vec![byte; len][..]), io)).unwrap();
+    };
+    put(1 << 20, 1);
+    block_on(object.sync(io)).unwrap();
+    put(4096, 2);
+}
+
+#[test]
+fn writes_stay_only_on_a_side_that_survives_as_many_losses_as_the_slow_one() {
+    let mems = ["n1", "n2", "s1", "s2"].map(Mem::new);
+    let copies = |name: &str, mems: &[Mem], copies| {
+        let pool = Pool::builder().volumes(mems.iter().map(volume)).copies(copies);
+        Side::Pool(name.into(), pool)
+    };
+    let open = |fast: Side, writes| {
+        let slow = copies("slow", &mems[2..], 2);
+        Pool::builder().tier("cached", fast, slow, tiering().writes(writes)).open()
+    };
+    let refused =
+        open(copies("fast", &mems[..2], 1), Writes::Back).err().expect("it may lose more");
+    let told = refused.to_string();
+    for part in ["tier cached", "fast, which survives the loss of 0", "survives 1", "2 copies"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    open(copies("fast", &mems[..2], 1), Writes::Through).unwrap().close().unwrap();
+    let pool = open(copies("fast", &[Mem::new("m1"), Mem::new("m2")], 2), Writes::Back).unwrap();
+    keep_back(&pool);
+    let [tier] = &pool.tiers()[..] else { panic!("one tier") };
+    assert_eq!(tier.figures().dirty_bytes, 4096);
+    assert_eq!(tier.flush().unwrap(), 4096);
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_detach_that_cannot_flush_names_the_way_to_force_it() {
+    let (plan, clock) = (FaultPlan::new(0), Clock::real());
+    let (nvme, ebs) = (Mem::new("nvme"), Mem::new("ebs"));
+    let fault = Fault::new(ebs.clone(), "ebs", &plan, &clock);
+    let slow = Volume::other("ebs", fault, Contract::unlimited());
+    let tiering = tiering().writes(Writes::Back);
+    let pool = Pool::builder().tier("cached", volume(&nvme), slow, tiering).open().unwrap();
+    keep_back(&pool);
+    let [tier] = &pool.tiers()[..] else { panic!("one tier") };
+    let full = plan.inject(Rule::new(Effect::Fail(ErrorKind::OutOfSpace)).named("*.inp"));
+    let told = tier.detach().expect_err("the slow side takes nothing").to_string();
+    assert!(told.contains("4 KiB are only on nvme") && told.contains("--lost"), "{told}");
+    assert!(tier.is_attached());
+    let told = tier.unflushed().expect("a flush failed");
+    assert!(
+        told.contains("dirty bytes of 1 units") && told.contains("tier flush cached"),
+        "{told}"
+    );
+    plan.lift(full);
+    assert_eq!(tier.lose().unwrap(), 4096);
+    assert!(!tier.is_attached());
+    let [(_, bytes)] = tier.stale()[..] else { panic!("one object: {:?}", tier.stale()) };
+    assert_eq!(bytes, 4096);
     pool.close().unwrap();
 }

@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use policy::cache::Slot;
+use policy::time::Instant;
 
 use super::{LEAVING, Map, Unit};
 use crate::tier::route::PAGE;
@@ -32,7 +33,7 @@ impl Map {
     /// The volume is given up: returns all that is dirty.
     pub(in crate::tier) fn die(&mut self) -> Vec<Pages> {
         self.is_dead = true;
-        let entries: Vec<_> = self.dirty_units.values().copied().collect();
+        let entries: Vec<_> = self.dirty_units.values().map(|(entry, _)| *entry).collect();
         entries.into_iter().map(|entry| self.dirty_pages(entry, &self.all())).collect()
     }
 
@@ -94,7 +95,17 @@ impl Map {
 
     /// Dirty units, the one that is dirty for longest first.
     pub(in crate::tier) fn dirty_units(&self) -> impl Iterator<Item = Unit> + '_ {
-        self.dirty_units.values().map(|&entry| self.entries[entry as usize].unit)
+        self.dirty_units.values().map(|&(entry, _)| self.entries[entry as usize].unit)
+    }
+
+    /// What becomes dirty from now on is so since `now`.
+    pub(in crate::tier) const fn tick(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Since when the unit is dirty that is so for longest.
+    pub(in crate::tier) fn dirty_since(&self) -> Option<Instant> {
+        self.dirty_units.values().next().map(|(_, since)| *since)
     }
 
     /// A write to these pages begins: those that are valid are dirty from now on.
@@ -132,7 +143,7 @@ impl Map {
             if *since == 0 {
                 self.last_dirty += 1;
                 *since = self.last_dirty;
-                self.dirty_units.insert(self.last_dirty, entry);
+                self.dirty_units.insert(self.last_dirty, (entry, self.now));
             }
             let unit = self.entries[entry as usize].unit;
             self.unrecorded.insert((unit.object, unit.extent), entry);

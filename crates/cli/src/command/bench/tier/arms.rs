@@ -8,6 +8,8 @@ use pool::tier::Promotion;
 pub(super) enum Arm {
     /// A tier with units of so many bytes.
     Tier(Promotion, u64),
+    /// The tier of [`LAZY`], with writes that stay on the fast volume.
+    Back,
     /// Whole units promoted by every miss, which waits for it.
     Demand,
     /// The slow volume alone.
@@ -36,6 +38,7 @@ impl Arm {
             Self::Tier(promotion, unit) => {
                 format!("tier, {}, units of {} KiB", promotion.name(), unit / KIB)
             }
+            Self::Back => "tier, write-back".into(),
             Self::Demand => "objects on demand".into(),
             Self::Slow => "gp3 of 3,000".into(),
             Self::Wide => "gp3 of 16,000".into(),
@@ -45,6 +48,6 @@ impl Arm {
 
     /// Whether it has something to warm.
     pub(super) const fn is_cached(self) -> bool {
-        matches!(self, Self::Tier(..) | Self::Demand)
+        matches!(self, Self::Tier(..) | Self::Back | Self::Demand)
     }
 }

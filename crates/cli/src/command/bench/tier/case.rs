@@ -1,11 +1,12 @@
 //! A case, and the measurement of it: each arm alone, in virtual time.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bench::compare;
 use bench::report::Report;
-use bench::tier::volumes::{Answers, Cell, Load, Run, beside, sound};
+use bench::tier::volumes::{Answers, Cell, Dirty, Load, Run, beside, sound};
 use volume::Clock;
 use volume::mem::Mem;
 
@@ -15,6 +16,9 @@ use super::scale::Scale;
 
 /// The lead of an arm without a cache: gates spend the tokens that they saved up.
 const LEAD: Duration = Duration::from_secs(2);
+
+/// Time between two looks at what is dirty.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +38,8 @@ pub(super) struct Case {
     pub(super) warming: Load,
     pub(super) load: Load,
     pub(super) pace: Pace,
+    /// Writes are durable when they are answered.
+    pub(super) is_durable: bool,
 }
 
 impl compare::Case for Case {
@@ -76,7 +82,9 @@ impl Bencher {
     fn run(&self, case: &Case, arm: Arm, seed: u64) -> anyhow::Result<Run> {
         let clock = Clock::simulated();
         clock.run(async {
-            let fixture = Fixture::open(arm, &self.scale, &self.image, &clock, seed).await?;
+            let fixture =
+                Fixture::open(arm, &self.scale, &self.image, &clock, seed, case.is_durable);
+            let fixture = fixture.await?;
             let lead = if arm.is_cached() { self.scale.lead } else { LEAD };
             let work = async {
                 let at_first = fixture.counted();
@@ -85,8 +93,11 @@ impl Bencher {
                 let before = fixture.counted();
                 let time = self.scale.time;
                 let again = seed ^ 1 << 40;
-                let answers =
-                    self.load(case.load, case.pace, &fixture, &clock, time, again).await?;
+                let levels = RefCell::new(Vec::new());
+                let sampled = sample(&fixture, &clock, &levels);
+                let load = self.load(case.load, case.pace, &fixture, &clock, time, again);
+                let answers = beside(load, sampled).await?;
+                let dirty = (arm == Arm::Back).then(|| self.dirty(&levels.into_inner()));
                 let after = fixture.counted();
                 let bytes = |load: Load, answers: &Answers| load.bytes * answers.count;
                 anyhow::Ok(Run {
@@ -95,10 +106,23 @@ impl Bencher {
                     promoted_all: after.since(&at_first).promoted_bytes,
                     users_all: bytes(case.warming, &warmed) + bytes(case.load, &answers),
                     answers,
+                    dirty,
                 })
             };
             beside(work, fixture.work()).await
         })
+    }
+
+    /// By samples in bytes.
+    fn dirty(&self, levels: &[u64]) -> Dirty {
+        let percent = |bytes: f64| 100.0 * bytes / self.scale.cache() as f64;
+        let sum: u64 = levels.iter().sum();
+        let of = |level: Option<&u64>| percent(level.copied().unwrap_or(0) as f64);
+        Dirty {
+            mean: percent(sum as f64 / levels.len().max(1) as f64),
+            most: of(levels.iter().max()),
+            last: of(levels.last()),
+        }
     }
 
     async fn load(
@@ -115,5 +139,13 @@ impl Bencher {
             Pace::Closed(depth) => load.closed(clock, target, data, depth, time, seed).await,
             Pace::Offered(per_sec) => load.offered(clock, target, data, per_sec, time, seed).await,
         }
+    }
+}
+
+/// Looks at what is dirty, for ever.
+async fn sample(fixture: &Fixture, clock: &Clock, levels: &RefCell<Vec<u64>>) {
+    loop {
+        clock.sleep(SAMPLE_EVERY).await;
+        levels.borrow_mut().extend(fixture.dirty_bytes());
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use bench::tier::volumes::{Counted, Demand, Target, stamped};
+use bench::tier::volumes::{Counted, Demand, Durable, Target, stamped};
 use policy::budget::Share;
 use policy::contract::Contract;
 use policy::units::MIB;
-use pool::tier::{Options, Tier};
+use pool::tier::{Options, Promotion, Tier, Writes};
 use volume::layer::gate::Gate;
 use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
@@ -18,8 +18,8 @@ use super::scale::{Scale, fast, slow, wide};
 
 type Gated = Arc<Gate<Simulate<Mem>>>;
 
-/// The object that clients use.
-const DATA: &str = "data";
+/// The object that clients use, by a name of one that is written in place.
+const DATA: &str = "data.inp";
 
 /// The identity of a slow volume; any number.
 const IDENTITY: u64 = 1;
@@ -58,6 +58,11 @@ impl Target for Shared {
     }
 }
 
+/// An object as clients use it.
+fn clients(object: Arc<dyn Object>, is_durable: bool) -> Box<dyn Target> {
+    if is_durable { Box::new(Durable(object)) } else { Box::new(object) }
+}
+
 impl Fixture {
     pub(super) async fn open(
         arm: Arm,
@@ -65,6 +70,7 @@ impl Fixture {
         image: &Mem,
         clock: &Clock,
         seed: u64,
+        is_durable: bool,
     ) -> anyhow::Result<Self> {
         let gated = |mem: Mem, contract: &Contract| -> Gated {
             let label = mem.label().to_owned();
@@ -74,22 +80,26 @@ impl Fixture {
         let contract = match arm {
             Arm::Wide => wide()?,
             Arm::Fast => fast(),
-            Arm::Tier(..) | Arm::Demand | Arm::Slow => slow()?,
+            Arm::Tier(..) | Arm::Back | Arm::Demand | Arm::Slow => slow()?,
         };
         let below = gated(image.fork("slow"), &contract);
         let name = Name::new(DATA)?;
         let blank = || gated(Mem::new("fast"), &fast());
         let (target, cache, above): (Box<dyn Target>, _, _) = match arm {
-            Arm::Tier(promotion, unit) => {
+            Arm::Tier(..) | Arm::Back => {
                 let above = blank();
-                let options = Options { unit, ..Options::new(scale.cache(), IDENTITY) };
+                let (promotion, unit, writes) = match arm {
+                    Arm::Tier(promotion, unit) => (promotion, unit, Writes::Through),
+                    _ => (Promotion::Lazy, MIB, Writes::Back),
+                };
+                let options = Options { unit, writes, ..Options::new(scale.cache(), IDENTITY) };
                 let admit = promotion.admit(&options, clock.now());
                 let (slow, fast): (Arc<dyn Volume>, Arc<dyn Volume>) =
                     (below.clone(), above.clone());
                 let tier = Tier::open(slow, Some(fast), options, admit, clock);
                 let tier = Arc::new(tier.await.context("a tier")?);
                 let target = tier.open(&name).await?;
-                (Box::new(target), Cache::Tier(tier), Some(above))
+                (clients(target, is_durable), Cache::Tier(tier), Some(above))
             }
             Arm::Demand => {
                 let above = blank();
@@ -102,7 +112,7 @@ impl Fixture {
             }
             Arm::Slow | Arm::Wide | Arm::Fast => {
                 let target: Arc<dyn Object> = below.open(&name).await?;
-                (Box::new(target), Cache::None, None)
+                (clients(target, is_durable), Cache::None, None)
             }
         };
         Ok(Self { target, cache, slow: below, fast: above })
@@ -113,6 +123,14 @@ impl Fixture {
         match &self.cache {
             Cache::Tier(tier) => tier.run().await,
             Cache::None | Cache::Demand(_) => std::future::pending().await,
+        }
+    }
+
+    /// Dirty bytes now; `None` if no write stays in the cache.
+    pub(super) fn dirty_bytes(&self) -> Option<u64> {
+        match &self.cache {
+            Cache::Tier(tier) => Some(tier.figures().dirty_bytes),
+            Cache::None | Cache::Demand(_) => None,
         }
     }
 

@@ -35,7 +35,7 @@ const READS: Load = Load { chosen: Chosen::Uniform, bytes: 4 * KIB, writes_perce
 
 /// Every row.
 pub(super) fn all() -> Vec<Row> {
-    vec![b25(), b27(), zipf(), hurts()]
+    vec![b25(), b27(), zipf(), back(), hurts()]
 }
 
 /// Uniform reads of small parts of objects, and of whole ones.
@@ -44,7 +44,7 @@ fn uniform() -> [Case; 2] {
         let load = Load { bytes, ..READS };
         let arms = vec![LAZY, PAGES, Arm::Demand, Arm::Slow, Arm::Fast];
         let name = format!("uniform {name}");
-        Case { name, arms, warming: load, load, pace: Pace::Closed(DEPTH) }
+        Case { name, arms, warming: load, load, pace: Pace::Closed(DEPTH), is_durable: false }
     })
 }
 
@@ -84,7 +84,7 @@ fn zipf() -> Row {
         let load = Load { chosen, bytes: 4 * KIB, writes_percent: 5 };
         let arms = vec![LAZY, SMALL, PAGES, Arm::Wide, Arm::Slow];
         let name = format!("zipf 0.99, hot blocks {name}");
-        Case { name, arms, warming: load, load, pace: Pace::Offered(OFFERED) }
+        Case { name, arms, warming: load, load, pace: Pace::Offered(OFFERED), is_durable: false }
     };
     let cases = [case("together", Chosen::ZipfTogether), case("scattered", Chosen::ZipfScattered)];
     let about = "4 KiB, 95 % reads and 5 % writes, write-through, 12,000 a second offered: does gp3 of 3,000 IOPS with a warm \
@@ -102,11 +102,36 @@ fn zipf() -> Row {
         })
 }
 
+fn back() -> Row {
+    let load = Load { chosen: Chosen::ZipfScattered, bytes: 4 * KIB, writes_percent: 30 };
+    let case = Case {
+        name: "zipf 0.99, scattered, 30 % durable writes".into(),
+        arms: vec![Arm::Back, LAZY, Arm::Wide],
+        warming: load,
+        load,
+        pace: Pace::Offered(OFFERED),
+        is_durable: true,
+    };
+    let about = "4 KiB, 70 % reads and 30 % durable writes, 12,000 a second offered: what does write-back save, on a fast volume as \
+                 durable as the slow one?";
+    Row::new("back", about, [case])
+        .check("{case}: op/s, write-back / write-through", [1.0, f64::INFINITY], |cell| {
+            cell.ratio([&Arm::Back.name(), &LAZY.name()], Run::PER_SEC)
+        })
+        .check("{case}: op/s, write-back / gp3 of 16,000", [1.0 - NEAR, f64::INFINITY], |cell| {
+            cell.ratio([&Arm::Back.name(), &Arm::Wide.name()], Run::PER_SEC)
+        })
+        .tell(|writer, cells| {
+            writer.bars("back: answered", "operations a second", cells, Run::PER_SEC);
+            writer.bars("back: p99", "us", cells, Run::P99);
+        })
+}
+
 fn hurts() -> Row {
     let case = |name: &str, chosen, bytes, writes_percent| {
         let load = Load { chosen, bytes, writes_percent };
         let (name, arms) = (name.into(), vec![LAZY, PAGES, Arm::Slow]);
-        Case { name, arms, warming: READS, load, pace: Pace::Closed(DEPTH) }
+        Case { name, arms, warming: READS, load, pace: Pace::Closed(DEPTH), is_durable: false }
     };
     let cases = [
         case("uniform 4 KiB reads after such reads", Chosen::Uniform, 4 * KIB, 0),
@@ -159,6 +184,21 @@ mod tests {
         let failed: Vec<_> = report.checks.iter().filter(|check| !check.holds).collect();
         assert!(failed.is_empty(), "{failed:?}");
         assert_eq!(report.checks.len(), 2 * 3 + 2);
+    }
+
+    #[test]
+    fn writes_that_stay_are_read_as_they_were_written() {
+        let report = measured(&["back"]);
+        let check = |what: &str| {
+            let mut checks = report.checks.iter();
+            checks.find(|check| check.what.contains(what)).expect("it is checked").holds
+        };
+        assert!(check("answers") && check("overdrafts") && check("write-back / write-through"));
+        let level = |case: &str| {
+            let mut rows = report.rows.iter().filter(|row| row.case.ends_with(case));
+            rows.find_map(|row| row.value).expect("it is reported")
+        };
+        assert!(level("dirty") > 0.0 && level("dirty at most") <= 100.0);
     }
 
     #[test]

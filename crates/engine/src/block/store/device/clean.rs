@@ -130,17 +130,33 @@ impl Device {
         Ok(())
     }
 
-    /// Finds the checksums of blocks that have none; false if the region was written meanwhile.
+    /// Finds the checksums of blocks that have none, but for those that cannot be read; false if the region was written
+    /// meanwhile.
     async fn verify(&self, extent: &Extent, page: &Page, region: &Candidate) -> Result<bool> {
         let Candidate { number, epoch } = *region;
         let base = number % self.shape.regions * REGION;
-        let mut from = 0;
+        let (mut from, mut single) = (0, 0);
         while let Some(first) = page.look(|sums| sums.first_unverified(from..BLOCKS)).flatten() {
-            let len = PIECE.min(REGION - first as u64 * BLOCK);
+            // Damage in a piece: its blocks are read one by one.
+            let len = if first < single { BLOCK } else { PIECE.min(REGION - first as u64 * BLOCK) };
             let offset = base + first as u64 * BLOCK;
             let object = self.object(extent).await?;
             let read = object.read_at(offset, IoBufMut::zeroed(len as usize), IDLE).await;
-            let read = read.map_err(|e| self.failed(e))?;
+            let read = match read {
+                Err(error) if error.kind().is_damage() && len > BLOCK => {
+                    single = first + (len / BLOCK) as usize;
+                    continue;
+                }
+                Err(error) if error.kind().is_damage() => {
+                    let at = number * REGION + first as u64 * BLOCK;
+                    tracing::warn!("device {}: {BLOCK} bytes at {at}: {error}", self.name);
+                    self.shared.counts.damaged.add(1);
+                    self.shared.damaged.found(self.id, at);
+                    from = first + 1;
+                    continue;
+                }
+                read => read.map_err(|e| self.failed(e))?,
+            };
             let is_same = self.regions.idle(number) == Some(epoch);
             if !is_same {
                 return Ok(false);

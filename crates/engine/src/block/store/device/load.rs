@@ -77,7 +77,10 @@ impl Device {
         self.shared.counts.checksum_fetches.add(1);
         let read =
             object.read_at(self.shape.slot(region), IoBufMut::zeroed(SLOT as usize), io).await;
-        let read = read.map_err(|e| self.failed(e))?;
+        let read = match read {
+            Err(error) if !error.kind().is_damage() => return Err(self.failed(error)),
+            read => read.unwrap_or_else(|_| IoBufMut::zeroed(SLOT as usize)),
+        };
         if let Some(sums) = Sums::decode(&read, self.id, number) {
             page.load(sums);
             return Ok(());
