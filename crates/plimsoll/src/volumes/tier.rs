@@ -56,7 +56,7 @@ pub enum Writes {
     /// To the slow side: the fast one may be lost at any time.
     #[default]
     Through,
-    /// Overwrites of block devices stay on the fast side until they are flushed. An opening refuses a fast side that survives the
+    /// Writes of block devices stay on the fast side until they are flushed. An opening refuses a fast side that survives the
     /// loss of fewer volumes than the slow one.
     Back,
     /// The same with any fast side: its loss loses what is not flushed.

@@ -308,8 +308,11 @@ impl DirtyLog {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        self.volume.write_whole(&name, &Intent::DATA, IoBuf::from(&bytes[..]), IO).await?;
-        log.object = Some(self.volume.open(&name).await?);
+        // Not whole, which would seal it: a pool takes no appends to what is sealed.
+        let object = self.volume.create(&name, &Intent::DATA).await?;
+        object.write_at(0, IoBuf::from(&bytes[..]), IO).await?;
+        object.sync(IO).await?;
+        log.object = Some(object);
         (log.generation, log.sequence, log.len) = (generation, 1, bytes.len() as u64);
         Ok(())
     }
