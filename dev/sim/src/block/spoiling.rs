@@ -14,7 +14,6 @@ use super::client::Client;
 use super::coded::Coded;
 use super::disk::{Disk, SECTOR, islands};
 use super::narrow::BLOCK;
-use super::scrub;
 use super::spoil::fits;
 use super::world::World;
 use crate::rows::Rows;
@@ -84,10 +83,7 @@ pub(super) async fn decay(
         let Some(id) = id else { continue };
         world.sim.note("rot", format_args!("! {} sector {}", disk.name, from / SECTOR));
         coded.spoiled.is_unread.set(true);
-        match random.random_bool(0.3) {
-            true => drop(scrub::pass(&world, &pool, &store).await),
-            false => reader.read(&*device, block).await,
-        }
+        reader.read(&*device, block).await;
         coded.spoiled.is_unread.set(false);
         coded.spoiled.mend_from(&rows, first);
         let fit = || {

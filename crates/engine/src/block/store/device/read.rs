@@ -60,7 +60,8 @@ impl Device {
                 return Ok(into);
             };
             match self.read_extent(&extent, &range, into).await {
-                Err(_) if extent.is_gone() => into = IoBufMut::zeroed(len),
+                // It was removed meanwhile, and with it what is known of its blocks.
+                _ if extent.is_gone() => into = IoBufMut::zeroed(len),
                 read => return read,
             }
         }
