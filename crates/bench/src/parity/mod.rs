@@ -24,4 +24,4 @@ mod scheme;
 mod speculative;
 mod timeline;
 
-pub use rows::{ROWS, measure};
+pub use rows::measure;

@@ -18,7 +18,7 @@ use crate::stats::median;
 use crate::{Options, Profile};
 
 /// The rows.
-pub const ROWS: [&str; 4] = ["B31", "B32", "B33", "B34"];
+const ROWS: [&str; 4] = ["B31", "B32", "B33", "B34"];
 
 const DEPTHS: [usize; 3] = [1, 16, 64];
 
