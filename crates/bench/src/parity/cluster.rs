@@ -432,7 +432,7 @@ impl Cluster {
 
 /// Where a journal begins on a disk of its own, so that disks that turn in step are not under the heads at once.
 fn random_start(seed: u64, server: usize) -> u64 {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (server as u64 + 1) << 32);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ ((server as u64 + 1) << 32));
     random.random_range(0..1_u64 << 20) * 512
 }
 

@@ -66,7 +66,7 @@ pub(super) fn measure(journal_bytes: u64, groups: u64, seed: u64) -> anyhow::Res
     let set: Vec<Block> = groups
         .iter()
         .flat_map(|&group| (0..GROUP_BLOCKS).map(move |it| u64::from(group) * GROUP_BLOCKS + it))
-        .filter(|number| number % 2 == 0)
+        .filter(|number| number.is_multiple_of(2))
         .map(Block::of)
         .collect();
     cluster.start(&groups);

@@ -169,7 +169,7 @@ mod tests {
                 let Counts { reads, writes, appends, .. } = got.counts;
                 let found = Cost { reads: reads / 60, writes: writes / 60, appends: appends / 60 };
                 assert_eq!(found, model, "{scheme:?}, {medium:?}: {got:?}");
-                let exact = [reads, writes, appends].iter().all(|count| count % 60 == 0);
+                let exact = [reads, writes, appends].iter().all(|count| count.is_multiple_of(60));
                 assert!(exact, "{scheme:?}, {medium:?}: {got:?}");
             }
         }

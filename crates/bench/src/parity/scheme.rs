@@ -1,5 +1,6 @@
 //! What is compared.
 
+#[cfg(test)]
 use policy::parity_log::scheme::Scheme as Costs;
 
 /// How a write becomes durable.
@@ -81,6 +82,7 @@ impl Scheme {
     }
 
     /// The I/Os of a write in the table of the cost model; `None`: the model does not have it.
+    #[cfg(test)]
     pub(super) const fn model(self) -> Option<Costs> {
         match self {
             Self::Plain | Self::Copies | Self::ParityLog { reads_ahead: true } => None,

@@ -287,7 +287,7 @@ impl Cluster {
         self.drain();
     }
 
-    /// The versions below which all is complete: nothing is under way.
+    /// Whether no write or read is under way at a data server.
     pub(super) fn is_quiet(&self) -> bool {
         self.machines.data.values().all(Data::is_quiet)
     }
