@@ -81,6 +81,7 @@ bench: build ## The benches, profile short (ARGS="--json FILE --html FILE")
 	$$(dev/target-dir)/release/plimsoll bench contract --profile short
 	$$(dev/target-dir)/release/plimsoll bench spread --profile short
 	$$(dev/target-dir)/release/plimsoll bench coded --profile short
+	$$(dev/target-dir)/release/plimsoll bench parity --profile short
 	$$(dev/target-dir)/release/plimsoll bench tier --profile short
 	$$(dev/target-dir)/release/plimsoll bench series --profile short
 	$$(dev/target-dir)/release/plimsoll bench ingest --profile short

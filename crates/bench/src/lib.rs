@@ -10,6 +10,7 @@ pub mod contract;
 pub mod drive;
 pub mod ingest;
 pub mod mixgraph;
+pub mod parity;
 pub mod path;
 pub mod probe;
 pub mod provider;

@@ -9,6 +9,7 @@ mod kv;
 mod mark;
 mod mixgraph;
 mod overwrite;
+mod parity;
 mod path;
 mod place;
 mod provider;
@@ -47,6 +48,7 @@ enum Bench {
     Kv(Box<kv::Args>),
     Mixgraph(mixgraph::Args),
     Overwrite(overwrite::Args),
+    Parity(parity::Args),
     Provider(provider::Args),
     Path(path::Args),
     Series(series::Args),
@@ -63,6 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bench::Kv(args) => kv::run(args),
         Bench::Mixgraph(args) => mixgraph::run(args),
         Bench::Overwrite(args) => overwrite::run(args),
+        Bench::Parity(args) => parity::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),
         Bench::Series(args) => series::run(args),

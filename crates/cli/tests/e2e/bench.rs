@@ -252,6 +252,28 @@ fn copies_and_fragments_are_compared_on_equal_volumes() {
 }
 
 #[test]
+fn small_writes_to_groups_are_compared_on_simulated_disks() {
+    let place = Place::new();
+    let args = ["bench", "parity", "--profile", "smoke", "--json", "p.json", "--html", "p.html"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    let json = std::fs::read_to_string(place.path("p.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let checks = report["checks"].as_array().expect("a list");
+    for id in ["B31", "B32", "B33", "B34"] {
+        assert!(checks.iter().any(|check| check["id"] == id), "{}", ended.out);
+    }
+    // Time is virtual, so figures are the same everywhere.
+    let missed: Vec<_> = checks.iter().filter(|check| check["holds"] == false).collect();
+    assert!(
+        missed.iter().all(|check| check["what"].to_string().contains("reads ahead")),
+        "{missed:?}"
+    );
+    let page = std::fs::read_to_string(place.path("p.html")).expect("a page");
+    assert!(page.contains("B31: durable random writes of 4 KiB"));
+}
+
+#[test]
 fn rules_of_merging_are_compared_on_equal_disks() {
     let place = Place::new();
     let args = ["bench", "series", "--profile", "smoke", "--json", "l.json", "--html", "l.html"];

@@ -92,6 +92,13 @@ pub enum Event {
         /// The bytes of each range.
         pieces: Vec<Piece>,
     },
+    /// Readers get the bytes of [`Effect::WriteStrip`], and a crash may still take them back: they are in a cache of the
+    /// server or the disk. [`Event::StripWritten`] has to follow. The client is answered now, since a restart writes the bytes
+    /// again from the journals; until they are durable, writes of the range wait, and merges leave the version out.
+    StripCached {
+        /// The write.
+        version: Version,
+    },
     /// [`Effect::WriteStrip`] is done: the bytes are durable.
     StripWritten {
         /// The write.
@@ -123,7 +130,7 @@ pub enum Effect {
         /// Where.
         ranges: Vec<Range<u64>>,
     },
-    /// Write the strip in place, durably.
+    /// Write the strip in place, durably. [`Event::StripCached`] may be told before.
     WriteStrip {
         /// The write.
         version: Version,
@@ -156,7 +163,7 @@ pub enum Effect {
 /// What a client is told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Outcome {
-    /// The bytes are durable: on the strip and on each parity server of the view.
+    /// The bytes are durable: on each parity server of the view, and on the strip unless [`Event::StripCached`] came first.
     #[error("written")]
     Written,
     /// This try wrote nothing, since the journal of a parity server is full. Try again later, as a new request. A repetition
@@ -297,6 +304,7 @@ impl Data {
                 }
             }
             Event::StripRead { version, pieces } => self.strip_read(version, pieces),
+            Event::StripCached { version } => self.strip_cached(version),
             Event::StripWritten { version } => self.strip_written(version),
             Event::Redone => {
                 if let Phase::Recovering(recovery) = &mut self.phase {

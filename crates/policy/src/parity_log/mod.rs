@@ -16,7 +16,8 @@
 //! - I1 coverage: a complete value in a parity server's index has its base there.
 //! - I2 base: a parity strip on disk is the sum of `coefficient * base`; the base of a range is what the server's index says,
 //!   else what the data strip holds.
-//! - I3 acknowledgement: an acknowledged write is durable on all parity servers of the view, with its base, and in place.
+//! - I3 acknowledgement: an acknowledged write is durable on all parity servers of the view, with its base, and in place,
+//!   where a restart of the data server writes it again until it is durable.
 //! - I4 order: a data server overwrites a range only when all parity servers of the view hold the new value and the base.
 //! - I5 monotone: versions of a range are applied in order, each once.
 //! - I6 merge: a parity strip and its header change in one atomic step.

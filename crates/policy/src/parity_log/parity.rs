@@ -75,6 +75,10 @@ struct State {
     is_asked: bool,
     /// Strips whose data server waits for a report.
     reports: BTreeSet<usize>,
+    /// [`Index::oldest`] of all strips, as of the last step that touched the group.
+    oldest: Option<Lsn>,
+    /// [`Index::reserved_bytes`] of all strips, as of then.
+    reserved: u64,
 }
 
 /// The state of a parity server.
@@ -88,6 +92,12 @@ pub struct Parity {
     unsynced: VecDeque<Record>,
     is_syncing: bool,
     effects: Vec<Effect>,
+    /// Groups that the present step may have changed.
+    touched: BTreeSet<Group>,
+    /// Each group by its oldest record that a restart needs.
+    oldest: BTreeSet<(Lsn, Group)>,
+    /// Bytes that all groups keep free.
+    reserved: u64,
 }
 
 impl Parity {
@@ -124,6 +134,8 @@ impl Parity {
             merging: None,
             is_asked: false,
             reports: BTreeSet::new(),
+            oldest: None,
+            reserved: 0,
         };
         let mut opened = Self {
             journal: Journal::new(options),
@@ -133,6 +145,9 @@ impl Parity {
             unsynced: VecDeque::new(),
             is_syncing: false,
             effects: Vec::new(),
+            touched: groups.keys().copied().collect(),
+            oldest: BTreeSet::new(),
+            reserved: 0,
         };
         let mut unmerged: BTreeSet<Group> = groups.keys().copied().collect();
         for record in records {
@@ -163,6 +178,7 @@ impl Parity {
                 }
             }
         }
+        opened.note_touched();
         opened
     }
 
@@ -189,6 +205,7 @@ impl Parity {
     /// atomic step. `below` has [`Data::below`](super::data::Data::below) of each strip under its lock: without it this server
     /// would seem to lack those writes. `None`: the server is in the group, or does not know it.
     pub fn encode(&mut self, group: Group, below: Vec<Version>) -> Option<Header> {
+        self.touched.insert(group);
         let state = self.groups.get_mut(&group).filter(|state| !state.is_member)?;
         state.clear(self.rules);
         let last = self.next - 1;
@@ -225,6 +242,7 @@ impl Parity {
 
     fn install(&mut self, group: Group, view: u64, is_member: bool) {
         let rules = self.rules;
+        self.touched.insert(group);
         let Some(state) = self.groups.get_mut(&group) else { return };
         if view <= state.view {
             return;
@@ -239,6 +257,7 @@ impl Parity {
     }
 
     fn message(&mut self, subject: Subject, ask: Ask) {
+        self.touched.insert(subject.group);
         let Some(state) = self.groups.get_mut(&subject.group) else { return };
         let is_ours = state.is_member && subject.view == state.view;
         if !is_ours && self.rules.keep(Rule::View) || subject.strip >= state.strips.len() {
@@ -271,7 +290,6 @@ impl Parity {
         piece: Piece,
         originals: Vec<Piece>,
     ) {
-        let reserved = self.reserved_bytes();
         let is_new = !self.is_appending(
             subject,
             |body| matches!(body, Body::Data { version: it, .. } if *it == version),
@@ -288,7 +306,7 @@ impl Parity {
             return;
         }
         let bytes = piece.bytes.len() as u64;
-        if !self.journal.has_room(bytes, reserved) {
+        if !self.journal.has_room(bytes, self.reserved) {
             self.send(subject, Answer::Busy(version));
             return;
         }
@@ -339,6 +357,7 @@ impl Parity {
         self.is_syncing = false;
         let mut answers = BTreeSet::new();
         while let Some(record) = self.unsynced.pop_front_if(|record| record.lsn <= upto) {
+            self.touched.insert(record.group);
             let Some(state) = self.groups.get_mut(&record.group) else { continue };
             if !state.is_member || record.lsn <= state.header.encoded {
                 continue;
@@ -359,7 +378,8 @@ impl Parity {
         for (subject, version) in answers {
             self.answer_write(subject, version);
         }
-        for group in self.groups.keys().copied().collect::<Vec<_>>() {
+        // A report waits for records of its group only.
+        for group in self.touched.clone() {
             self.report(group);
         }
     }
@@ -377,7 +397,7 @@ impl Parity {
 
     /// Answers reports of strips all of whose records are durable: a report must not miss a record that comes to count later.
     fn report(&mut self, group: Group) {
-        let State { view, epoch, ref reports, .. } = self.groups[&group];
+        let Some(&State { view, epoch, ref reports, .. }) = self.groups.get(&group) else { return };
         for strip in reports.clone() {
             let subject = Subject { view, group, strip };
             if !self.is_appending(subject, |_| true) {
@@ -416,8 +436,19 @@ impl Parity {
         &mut state.strips[subject.strip]
     }
 
-    fn reserved_bytes(&self) -> u64 {
-        self.groups.values().flat_map(|state| &state.strips).map(Index::reserved_bytes).sum()
+    /// Brings the totals of touched groups up to date, so that a step does not look at all groups.
+    fn note_touched(&mut self) {
+        for group in std::mem::take(&mut self.touched) {
+            let Some(state) = self.groups.get_mut(&group) else { continue };
+            let oldest = state.strips.iter().filter_map(Index::oldest).min();
+            if let Some(before) = std::mem::replace(&mut state.oldest, oldest) {
+                self.oldest.remove(&(before, group));
+            }
+            self.oldest.extend(oldest.map(|oldest| (oldest, group)));
+            let reserved = state.strips.iter().map(Index::reserved_bytes).sum();
+            self.reserved -= std::mem::replace(&mut state.reserved, reserved);
+            self.reserved += reserved;
+        }
     }
 }
 

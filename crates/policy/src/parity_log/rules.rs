@@ -21,6 +21,8 @@ pub(super) enum Rule {
     MergeWhole,
     /// I7: servers ignore messages of other views.
     View,
+    /// A write is complete when the strip has it durably, though its client was answered before.
+    Flushed,
     /// A data server that restarts writes again what may be torn.
     Redo,
     /// A version that a surviving parity server lacks is discarded on all.

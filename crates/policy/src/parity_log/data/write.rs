@@ -14,6 +14,8 @@ pub(super) struct Write {
     request: Request,
     piece: Piece,
     stage: Stage,
+    /// The client was answered before the strip was durable.
+    is_answered: bool,
     /// Parity servers whose answer is missing.
     waiting: BTreeSet<usize>,
     /// Where they need the value before.
@@ -89,7 +91,8 @@ impl Data {
         let stage = if gaps.is_empty() { Stage::Logging } else { Stage::ReadingFirst };
         let waiting = self.parities.clone();
         let (needs, originals) = (BTreeMap::new(), Vec::new());
-        let write = Write { request, piece, stage, waiting, needs, originals };
+        let is_answered = false;
+        let write = Write { request, piece, stage, is_answered, waiting, needs, originals };
         self.writes.insert(version, write);
         if stage == Stage::ReadingFirst {
             self.effects.push(Effect::ReadStrip { version, ranges: gaps });
@@ -195,12 +198,33 @@ impl Data {
         }
     }
 
-    pub(super) fn strip_written(&mut self, version: Version) {
-        let Some(write) = self.writes.get(&version) else { return };
+    pub(super) fn strip_cached(&mut self, version: Version) {
+        let Some(write) = self.writes.get_mut(&version) else { return };
+        // Without a parity server no journal could write the bytes again.
+        if write.stage != Stage::Writing || self.parities.is_empty() {
+            return;
+        }
+        if std::mem::replace(&mut write.is_answered, true) {
+            return;
+        }
         let request = write.request;
         self.note(request, Outcome::Written);
-        self.end(version);
+        if !self.rules.keep(Rule::Flushed) {
+            self.end(version);
+        }
         self.answer(request, Outcome::Written);
+    }
+
+    pub(super) fn strip_written(&mut self, version: Version) {
+        let Some(write) = self.writes.get(&version) else { return };
+        let (request, is_answered) = (write.request, write.is_answered);
+        if !is_answered {
+            self.note(request, Outcome::Written);
+        }
+        self.end(version);
+        if !is_answered {
+            self.answer(request, Outcome::Written);
+        }
     }
 
     fn end(&mut self, version: Version) {

@@ -62,6 +62,7 @@ impl Parity {
 
     /// The strip counts the merge.
     pub(super) fn merged(&mut self, group: Group) {
+        self.touched.insert(group);
         let Some(state) = self.groups.get_mut(&group) else { return };
         let Some(merge) = state.merging.take() else { return };
         state.header = merge.header.clone();
@@ -72,30 +73,22 @@ impl Parity {
 
     /// Drops records that nothing needs; where they are many, merges and forgets the oldest first.
     pub(super) fn make_room(&mut self) {
-        let full: Vec<Group> = self
-            .groups
-            .iter()
-            .filter(|(_, state)| {
-                let unmerged = state.strips.iter().map(Index::unmerged).sum::<usize>();
-                unmerged > self.journal.options.extents_max
-            })
-            .map(|(&group, _)| group)
-            .collect();
-        for group in full {
-            self.start_merge(group, false);
+        for group in self.touched.clone() {
+            let Some(state) = self.groups.get(&group) else { continue };
+            let unmerged = state.strips.iter().map(Index::unmerged).sum::<usize>();
+            if unmerged > self.journal.options.extents_max {
+                self.start_merge(group, false);
+            }
         }
         loop {
-            let oldest = self
-                .groups
-                .iter()
-                .flat_map(|(&group, state)| state.strips.iter().map(move |it| (it.oldest(), group)))
-                .filter_map(|(oldest, group)| Some((oldest?, group)))
-                .min();
+            self.note_touched();
+            let oldest = self.oldest.first().copied();
             let needed = oldest.map_or(Lsn::MAX, |(lsn, _)| lsn).min(self.durable() + 1);
             if self.journal.trim(needed) {
                 self.effects.push(Effect::Trim(needed));
             }
             let Some((oldest, group)) = oldest else { return };
+            self.touched.insert(group);
             if !self.journal.wants_merge() || !self.forget(group, oldest) {
                 return;
             }

@@ -151,6 +151,7 @@ fn no_write_is_lost_or_mixed_up() {
     }
     println!("{counts:#?}");
     for what in [
+        "answered before a flush",
         "answered reads",
         "busy",
         "crashed data servers",
@@ -167,6 +168,7 @@ fn no_write_is_lost_or_mixed_up() {
         "redone",
         "repeated messages",
         "torn writes",
+        "unflushed writes",
         "trims",
         "written",
     ] {
@@ -196,6 +198,7 @@ fn each_rule_is_needed() {
         Rule::MergeSettled,
         Rule::MergeWhole,
         Rule::View,
+        Rule::Flushed,
         Rule::Redo,
         Rule::SameEverywhere,
         Rule::Dedupe,

@@ -117,25 +117,29 @@ impl World {
 
     // --- Crashes ---
 
-    /// The server of a strip stops: writes of it that are under way reach some blocks.
+    /// The server of a strip stops: writes of it that are under way reach some blocks, and those in its cache leave some.
     pub(super) fn crash_data(&mut self, g: usize, i: usize) {
         self.count("crashed data servers");
         self.note(|| format!("crash of strip {i} of {g}"));
         let life = self.data_lives[g][i];
-        let writes: Vec<Piece> = self
+        let writes: Vec<(&str, Piece)> = self
             .pending
             .iter()
             .filter_map(|pending| match pending {
-                Pending::OfData(group, strip, of, DataIo::Write(_, piece))
+                Pending::OfData(group, strip, of, io)
                     if (*group as usize, *strip, *of) == (g, i, life) =>
                 {
-                    Some(piece.clone())
+                    match io {
+                        DataIo::Write(_, piece) => Some(("torn writes", piece.clone())),
+                        DataIo::Flush(_, before) => Some(("unflushed writes", before.clone())),
+                        DataIo::Event(_) => None,
+                    }
                 }
                 _ => None,
             })
             .collect();
-        for piece in writes {
-            self.count("torn writes");
+        for (what, piece) in writes {
+            self.count(what);
             for (n, block) in piece.bytes.chunks(BLOCK).enumerate() {
                 if self.chance(50) {
                     let at = piece.start as usize + n * BLOCK;

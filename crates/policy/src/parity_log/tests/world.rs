@@ -39,6 +39,8 @@ pub(super) enum Pending {
 pub(super) enum DataIo {
     Event(data::Event),
     Write(Version, Piece),
+    /// The strip has the bytes in a cache. Before them it had these.
+    Flush(Version, Piece),
 }
 
 #[derive(Clone, Debug)]
@@ -254,9 +256,19 @@ impl World {
                 match io {
                     DataIo::Event(event) => self.step_data(g, i, event),
                     DataIo::Write(version, piece) => {
-                        let at = piece.start as usize;
-                        self.strips[g][i][at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
+                        let at = piece.start as usize..piece.range().end as usize;
+                        let before = Piece::new(piece.start, &self.strips[g][i][at.clone()]);
+                        self.strips[g][i][at].copy_from_slice(&piece.bytes);
                         self.check_written(g, i, &piece)?;
+                        if self.chance(50) {
+                            return self.step_data(g, i, data::Event::StripWritten { version });
+                        }
+                        self.count("answered before a flush");
+                        let flush = DataIo::Flush(version, before);
+                        self.pending.push(Pending::OfData(group, i, life, flush));
+                        self.step_data(g, i, data::Event::StripCached { version })
+                    }
+                    DataIo::Flush(version, _) => {
                         self.step_data(g, i, data::Event::StripWritten { version })
                     }
                 }
