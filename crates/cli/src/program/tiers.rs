@@ -6,12 +6,16 @@ use serve::admin::tiers::Tier;
 use serve::figures;
 
 use super::Program;
+use super::stores::Opened;
 use super::volumes::store_error;
 
 impl Program {
     pub(super) fn tier_figures(&self) -> Vec<figures::Tier> {
-        let tiers = self.stores.pool.as_deref().map(|pool| pool.tiers()).unwrap_or_default();
-        tiers.into_iter().map(shown).collect()
+        let mut tiers = Vec::new();
+        for Opened { name, pool, .. } in self.stores.pools() {
+            tiers.extend(pool.tiers().into_iter().map(|tier| shown(name, tier)));
+        }
+        tiers
     }
 
     pub(super) fn attach(&self, name: &str) -> Result<Tier, Error> {
@@ -31,7 +35,7 @@ impl Program {
     }
 
     fn tier(&self, name: &str) -> Result<&CacheTier, Error> {
-        let tiers = self.pool()?.tiers();
+        let tiers: Vec<_> = self.pools()?.iter().flat_map(|root| root.pool.tiers()).collect();
         let known: Vec<_> = tiers.iter().map(|tier| tier.name()).collect();
         let told = match &known[..] {
             [] => format!("tier {name}: no pool in use has layout = \"tiered\""),
@@ -52,9 +56,10 @@ fn answer(tier: &CacheTier) -> Tier {
     }
 }
 
-fn shown(tier: &CacheTier) -> figures::Tier {
+fn shown(pool: &str, tier: &CacheTier) -> figures::Tier {
     let counted = tier.figures();
     figures::Tier {
+        pool: pool.to_owned(),
         name: tier.name().to_owned(),
         fast: tier.fast().to_owned(),
         slow: tier.slow().to_owned(),
