@@ -4,7 +4,7 @@ use policy::descriptors::{TooFew, Use, tables_max};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serve::http::server::Terms;
 
-use crate::settings::Settings;
+use crate::settings::{On, Settings};
 
 /// Files beside connections and tables: logs, manifests, the pieces of reserves, probes, sockets of the runtime.
 const OTHERS: u64 = 256;
@@ -42,9 +42,15 @@ fn divide(settings: &Settings, limit: u64) -> Result<Option<u32>, TooFew> {
     if let Some(kv) = &settings.kv {
         takes("kv.clients_max", kv.endpoint.clients_max);
     }
-    if let Some((_, http)) = &settings.series {
+    if let Some((series, http)) = &settings.series {
         takes("http.connections_max", http.endpoint.terms.connections_max as u64);
-        takes("time series", SERIES_MIN * settings.in_use().count() as u64);
+        let volumes = match &series.on {
+            On::Volumes(names) => names.len(),
+            On::Pool(name) => {
+                settings.pool(name).map_or(0, |pool| pool.leaves(&settings.pools).len())
+            }
+        };
+        takes("time series", SERIES_MIN * volumes as u64);
     }
     if let Some(block) = &settings.block {
         takes("block.clients_max", block.endpoint.clients_max as u64);
@@ -52,7 +58,7 @@ fn divide(settings: &Settings, limit: u64) -> Result<Option<u32>, TooFew> {
     if settings.admin.is_some() {
         takes("the admin listener", Terms::default().connections_max as u64);
     }
-    let (Some(_), Some(pool)) = (&settings.kv, settings.pool()) else {
+    let Some(pool) = settings.kv.as_ref().and_then(|kv| settings.pool(&kv.pool)) else {
         return tables_max(limit, &uses, 0).map(|_| None);
     };
     // A written copy is open a second time, for the parts of its pages; heat may add a copy.

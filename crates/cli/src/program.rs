@@ -19,14 +19,14 @@ use ::pool::scrubber::ScrubFigures;
 use anyhow::Context;
 use engine::keyspace::Keyspace;
 use parking_lot::Mutex;
-use plimsoll::volumes::Device;
+use plimsoll::volumes::{Device, Pool};
 use policy::estimate::Finding;
 use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
 use policy::purpose::{Class, Tenant};
 use policy::sched::{TenantFigures, Waits};
 use policy::time::Instant;
-use serve::admin::scrub::{Pass, Scrub};
+use serve::admin::scrub::Scrubs;
 use serve::admin::volumes::{Changed, List, New};
 use serve::admin::{self, Control, Health};
 use serve::figures::{self, Figures};
@@ -38,6 +38,7 @@ use self::access::Access;
 use self::drains::Drains;
 use self::probe::Probes;
 pub(crate) use self::scrub::finding;
+use self::stores::Opened;
 pub(crate) use self::stores::Stores;
 use crate::settings::{self, Settings};
 use crate::wiring;
@@ -75,7 +76,8 @@ impl Program {
         block_tls: Option<Arc<Tls>>,
     ) -> Self {
         let started = clock.now();
-        let drains = Drains::resume(stores.pool.as_deref(), &clock);
+        let drains = Drains::new(&clock);
+        stores.pools().for_each(|root| drains.resume(root.name, root.pool));
         let (settings, changing) = (Mutex::new(settings), Mutex::default());
         let (probes, access) = (Probes::default(), Access::default());
         Self {
@@ -109,19 +111,30 @@ impl Program {
     /// Tries again to open the key-value store; whether it is open. Blocks for as long as a recovery takes.
     pub(crate) fn open_kv(&self) -> bool {
         let settings = self.settings.lock().clone();
-        self.stores.open_kv(&settings)
+        let is_open = self.stores.open_kv(&settings, &self.clock);
+        self.resume_drains();
+        is_open
     }
 
     /// Tries again to open the store of time series; whether it is open. Blocks for as long as a recovery takes.
     pub(crate) fn open_series(&self) -> bool {
         let settings = self.settings.lock().clone();
-        self.stores.open_series(&settings, &self.clock)
+        let is_open = self.stores.open_series(&settings, &self.clock);
+        self.resume_drains();
+        is_open
     }
 
     /// Tries again to open the store of block devices; whether it is open. Blocks for as long as a recovery takes.
     pub(crate) fn open_block(&self) -> bool {
         let settings = self.settings.lock().clone();
-        self.stores.open_block(&settings)
+        let is_open = self.stores.open_block(&settings, &self.clock);
+        self.resume_drains();
+        is_open
+    }
+
+    /// Resumes the drains of pools that were opened late.
+    fn resume_drains(&self) {
+        self.stores.pools().for_each(|root| self.drains.resume(root.name, root.pool));
     }
 
     /// The key-value store, if there is one.
@@ -231,39 +244,18 @@ impl Figures for Program {
     }
 
     fn volumes(&self) -> Vec<figures::Volume> {
-        let pool = self.stores.pool.as_deref();
-        let modes = self.kv().map(|store| store.prefetching()).unwrap_or_default();
-        let spare = |name: &str| {
-            let id = pool?.volume_id(name)?;
-            modes.get(&id).map(|&mode| mode == Mode::Light)
-        };
-        let weights = pool.map(|pool| pool.weights()).unwrap_or_default();
-        // If all weights are zero, nothing was measured yet: report none.
-        let measured = weights.values().any(|&weight| weight > 0.0);
-        let weight = |name: &str| {
-            let id = pool?.volume_id(name).filter(|_| measured)?;
-            weights.get(&id).copied()
-        };
         let spaces = self.spaces();
         let space = |name: &str| {
             let space = spaces.get(name)?.as_ref().ok()?;
             Some(figures::Space { total: space.total, free: space.free })
         };
-        let stores = pool.map(|pool| pool.tenants()).unwrap_or_default();
-        let places = pool.map(|pool| pool.devices().places()).unwrap_or_default();
-        let below = |name: &str| {
-            let way = places.iter().find(|(_, device)| device.name() == name);
-            way.map(|(way, _)| way.join("/")).unwrap_or_default()
-        };
-        let figures = self.stores.here().into_iter().map(|device| figures::Volume {
-            below: below(device.name()),
-            stores: store_loads(&device, &stores),
-            spare: spare(device.name()),
-            weight: weight(device.name()),
-            space: space(device.name()),
-            ..volume_figures(&device)
-        });
-        figures.collect()
+        let mut volumes: Vec<_> =
+            self.stores.pools().flat_map(|root| self.volumes_of(root)).collect();
+        volumes.extend(self.stores.own().iter().map(|device| volume_figures(device)));
+        for volume in &mut volumes {
+            volume.space = space(&volume.name);
+        }
+        volumes
     }
 
     fn cache(&self) -> Option<figures::Cache> {
@@ -296,49 +288,88 @@ impl Figures for Program {
         self.block_figures()
     }
 
-    fn copies(&self) -> Option<figures::Copies> {
-        let pool = self.stores.pool.as_deref()?;
-        let (copies, log) = (pool.copies(), pool.log_figures());
-        let skipped = copies.skipped.iter().map(|(why, count)| (why.name(), count));
-        Some(figures::Copies {
-            made: named(&Why::ALL, |why| why.name(), &copies.made),
-            bytes: copies.bytes,
-            times: figures::Waits {
-                total: copies.times.total(),
-                counts: copies.times.octaves().collect(),
-            },
-            born: pool.begun_with_more(),
-            streamed: pool.streamed_tables(),
-            dropped: named(&Whence::ALL, |whence| whence.name(), &copies.dropped),
-            failed: vec![("gone", copies.gone), ("failed", copies.failed)],
-            planned: copies.planned,
-            in_flight: copies.in_flight,
-            skipped: skipped.collect(),
-            promised: copies.redundancy.target.max(1) as u64,
-            short_objects: copies.redundancy.short,
-            short_bytes: copies.redundancy.short_bytes,
-            unreadable_objects: copies.redundancy.unreadable,
-            decoded: pool.decoded(),
-            recoded: pool.recoded(),
-            write_log_bytes: log.bytes,
-            write_log_blocks: log.blocks,
-            write_log_recycled: log.blocks_recycled,
-            write_log_waits: log.waits,
-        })
+    fn copies(&self) -> Vec<figures::Copies> {
+        self.stores.pools().map(|root| copies_of(root.name, root.pool)).collect()
     }
 
     fn tiers(&self) -> Vec<figures::Tier> {
         self.tier_figures()
     }
 
-    fn scrub(&self) -> Option<figures::Scrub> {
-        let ScrubFigures { objects, bytes, damaged, age } =
-            self.stores.pool.as_deref()?.scrubs().figures();
-        Some(figures::Scrub { objects, bytes, damaged, age })
+    fn scrub(&self) -> Vec<figures::Scrub> {
+        let of = |root: Opened<'_>| {
+            let ScrubFigures { objects, bytes, damaged, age } = root.pool.scrubs().figures();
+            figures::Scrub { pool: root.name.to_owned(), objects, bytes, damaged, age }
+        };
+        self.stores.pools().map(of).collect()
     }
 
     fn log(&self) -> Option<figures::Log> {
         Self::series(self).map(|store| store.figures().log.into())
+    }
+}
+
+impl Program {
+    /// The figures of the volumes below a pool, without their space.
+    fn volumes_of(&self, root: Opened<'_>) -> Vec<figures::Volume> {
+        let Opened { name, pool, stores } = root;
+        // Ids are those of one pool.
+        let modes = self.kv().filter(|_| stores.contains(&stores::KV));
+        let modes = modes.map(|store| store.prefetching()).unwrap_or_default();
+        let spare = |name: &str| modes.get(&pool.volume_id(name)?).map(|&mode| mode == Mode::Light);
+        let weights = pool.weights();
+        // If all weights are zero, nothing was measured yet: report none.
+        let measured = weights.values().any(|&weight| weight > 0.0);
+        let weight = |name: &str| {
+            let id = pool.volume_id(name).filter(|_| measured)?;
+            weights.get(&id).copied()
+        };
+        let (tenants, places) = (pool.tenants(), pool.devices().places());
+        let below = |name: &str| {
+            let way = places.iter().find(|(_, device)| device.name() == name);
+            way.map(|(way, _)| way.join("/")).unwrap_or_default()
+        };
+        let figures = pool.devices().here().into_iter().map(|device| figures::Volume {
+            pool: name.to_owned(),
+            below: below(device.name()),
+            stores: store_loads(&device, &tenants),
+            spare: spare(device.name()),
+            weight: weight(device.name()),
+            ..volume_figures(&device)
+        });
+        figures.collect()
+    }
+}
+
+/// The figures of a pool's copies and of its log.
+fn copies_of(name: &str, pool: &Pool) -> figures::Copies {
+    let (copies, log) = (pool.copies(), pool.log_figures());
+    let skipped = copies.skipped.iter().map(|(why, count)| (why.name(), count));
+    figures::Copies {
+        pool: name.to_owned(),
+        made: named(&Why::ALL, |why| why.name(), &copies.made),
+        bytes: copies.bytes,
+        times: figures::Waits {
+            total: copies.times.total(),
+            counts: copies.times.octaves().collect(),
+        },
+        born: pool.begun_with_more(),
+        streamed: pool.streamed_tables(),
+        dropped: named(&Whence::ALL, |whence| whence.name(), &copies.dropped),
+        failed: vec![("gone", copies.gone), ("failed", copies.failed)],
+        planned: copies.planned,
+        in_flight: copies.in_flight,
+        skipped: skipped.collect(),
+        promised: copies.redundancy.target.max(1) as u64,
+        short_objects: copies.redundancy.short,
+        short_bytes: copies.redundancy.short_bytes,
+        unreadable_objects: copies.redundancy.unreadable,
+        decoded: pool.decoded(),
+        recoded: pool.recoded(),
+        write_log_bytes: log.bytes,
+        write_log_blocks: log.blocks,
+        write_log_recycled: log.blocks_recycled,
+        write_log_waits: log.waits,
     }
 }
 
@@ -467,12 +498,12 @@ impl Control for Program {
         self.remove_device(name)
     }
 
-    fn scrub(&self) -> Result<Scrub, admin::Error> {
-        self.show_scrub()
+    fn scrub(&self, pool: Option<&str>) -> Result<Scrubs, admin::Error> {
+        self.show_scrubs(pool)
     }
 
-    fn begin_scrub(&self) -> Result<Pass, admin::Error> {
-        self.start_scrub()
+    fn begin_scrub(&self, pool: Option<&str>) -> Result<Scrubs, admin::Error> {
+        self.start_scrubs(pool)
     }
 }
 
@@ -521,6 +552,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
     let classes = Class::ALL.into_iter().zip(&meter.classes).zip(&meter.answers);
     figures::Volume {
         name: device.name().into(),
+        pool: String::new(),
         below: String::new(),
         contract: meter.contract.name.clone(),
         paid_iops: meter.contract.paid_iops(),

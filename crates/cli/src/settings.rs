@@ -131,8 +131,10 @@ impl Settings {
         let kv = kv.map(|section| Kv::read(&section, &pool_names, &pools));
         let http = root.optional_section("http", http::KEYS).map(|section| Http::read(&section));
         let series = root.optional_section("series", series::KEYS);
-        let shared = kv.iter().flatten().map(|kv| &*kv.pool).next();
-        let series = series.map(|section| Series::read(&section, &volume_names, &pools, shared));
+        // The pools of stores, each after the section that names it.
+        let mut taken: Vec<(&str, String)> = Vec::new();
+        taken.extend(kv.iter().flatten().map(|kv| ("kv", kv.pool.clone())));
+        let series = series.map(|section| Series::read(&section, &volume_names, &pools, &taken));
         let has_series = root.get("series").is_some();
         if !has_kv && !has_series && !has_block {
             root.note(root.missing("kv", "a store: a section [kv], [series] or [block]"));
@@ -150,20 +152,20 @@ impl Settings {
         volume::check_apart(root, &volumes);
         pool::check_trees(root, &pools, &volume_names);
         pool::check_losses(root, &pools);
-        let (series_pool, own) = match series.iter().flatten().map(|series| &series.on).next() {
-            Some(On::Pool(name)) => (Some(name), 0),
-            Some(On::Volumes(names)) => (None, names.len()),
-            None => (None, 0),
+        let own = match series.iter().flatten().map(|series| &series.on).next() {
+            Some(On::Pool(name)) => {
+                taken.push(("series", name.clone()));
+                0
+            }
+            Some(On::Volumes(names)) => names.len(),
+            None => 0,
         };
-        let kv_pool = kv.iter().flatten().map(|kv| &kv.pool).next();
-        let shared = kv_pool.map(|name| ("kv", &**name));
-        let shared = shared.or_else(|| series_pool.map(|name| ("series", &**name)));
         let block = root.optional_section("block", block::KEYS);
-        let block = block.map(|section| Block::read(&section, &pools, shared));
-        let block_pool = block.iter().flatten().map(|block| &block.pool).next();
-        let on_pool = kv_pool.or(series_pool).or(block_pool);
-        let pool = pools.iter().find(|pool| Some(&pool.name) == on_pool);
-        let in_use = own + pool.map_or(0, |pool| pool.leaves(&pools).len());
+        let block = block.map(|section| Block::read(&section, &pools, &taken));
+        taken.extend(block.iter().flatten().map(|block| ("block", block.pool.clone())));
+        let is_root = |pool: &&Pool| taken.iter().any(|(_, name)| *name == pool.name);
+        let leaves = pools.iter().filter(is_root).map(|pool| pool.leaves(&pools).len());
+        let in_use = own + leaves.sum::<usize>();
         let instance = root.optional_section("instance", instance::KEYS);
         let instance = instance.map(|section| Instance::read(&section, in_use.max(1) as u64));
         let series = match series {
@@ -206,15 +208,31 @@ impl Settings {
         }
     }
 
-    /// The pool that the stores are on; `None` if there is only a store of time series, on volumes of its own.
-    pub(crate) fn pool(&self) -> Option<&Pool> {
-        let name = match (&self.kv, &self.series, &self.block) {
-            (Some(kv), _, _) => &kv.pool,
-            (None, Some((Series { on: On::Pool(name), .. }, _)), _) => name,
-            (None, _, Some(block)) => &block.pool,
-            (None, _, None) => return None,
-        };
-        self.pools.iter().find(|pool| pool.name == *name)
+    /// The pool of this name.
+    pub(crate) fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// The stores that are on pools, by their sections, and these pools' names.
+    pub(crate) fn stores_on_pools(&self) -> Vec<(&'static str, &str)> {
+        let kv = self.kv.iter().map(|kv| ("kv", &*kv.pool));
+        let series = self.series.iter().filter_map(|(series, _)| match &series.on {
+            On::Pool(name) => Some(("series", &**name)),
+            On::Volumes(_) => None,
+        });
+        let block = self.block.iter().map(|block| ("block", &*block.pool));
+        kv.chain(series).chain(block).collect()
+    }
+
+    /// The pools that stores are on, each once; none if there is only a store of time series, on volumes of its own.
+    pub(crate) fn roots(&self) -> Vec<&Pool> {
+        let mut roots: Vec<&Pool> = Vec::new();
+        for (_, name) in self.stores_on_pools() {
+            let pool =
+                self.pool(name).filter(|pool| roots.iter().all(|root| root.name != pool.name));
+            roots.extend(pool);
+        }
+        roots
     }
 
     /// The pool that has this member, among those in use.
@@ -222,25 +240,25 @@ impl Settings {
         self.pools_in_use().into_iter().find(|pool| pool.volumes.iter().any(|name| name == member))
     }
 
-    /// The pool that the stores are on, and those below it.
+    /// The pools that stores are on, and those below them.
     pub(crate) fn pools_in_use(&self) -> Vec<&Pool> {
-        let mut found: Vec<_> = self.pool().into_iter().collect();
+        let mut found = self.roots();
         let mut at = 0;
         while let Some(pool) = found.get(at).copied() {
-            let below = |name: &String| self.pools.iter().find(|pool| pool.name == *name);
-            found.extend(pool.volumes.iter().filter_map(below));
+            found.extend(pool.volumes.iter().filter_map(|name| self.pool(name)));
             at += 1;
         }
         found
     }
 
-    /// The volumes that stores use: those below the pool, then the others.
+    /// The volumes that stores use: those below pools, then the others.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = &Volume> {
         let own = match &self.series {
             Some((Series { on: On::Volumes(names), .. }, _)) => &names[..],
             _ => &[],
         };
-        let below = self.pool().map(|pool| pool.leaves(&self.pools)).unwrap_or_default();
+        let below: Vec<_> =
+            self.roots().into_iter().flat_map(|pool| pool.leaves(&self.pools)).collect();
         let names = below.into_iter().chain(own.iter().map(String::as_str));
         names.filter_map(|name| self.volumes.iter().find(|volume| volume.name == name))
     }

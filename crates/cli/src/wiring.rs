@@ -12,12 +12,6 @@ use volume::Clock;
 
 use crate::settings::{self, On, Overlap, Placement, Settings};
 
-/// The volumes of the pool in use, and of the pools below it.
-pub(crate) fn volumes(settings: &Settings) -> Vec<Volume> {
-    let below = settings.pool().map(|pool| pool.leaves(&settings.pools)).unwrap_or_default();
-    of(settings, |name| below.contains(&&**name))
-}
-
 /// The volumes that are used and have such names.
 fn of(settings: &Settings, wanted: impl Fn(&String) -> bool) -> Vec<Volume> {
     let parts = parts(settings).into_iter().filter(|(volume, _)| wanted(&volume.name));
@@ -106,9 +100,9 @@ fn side(settings: &Settings, name: &str, clock: &Clock) -> Side {
 }
 
 /// The volume of this name, which is in use.
-fn volume(settings: &Settings, name: &str) -> Volume {
+pub(crate) fn volume(settings: &Settings, name: &str) -> Volume {
     let found = of(settings, |other| other == name).pop();
-    found.expect("the settings were checked: each side is a volume or a pool")
+    found.expect("the settings were checked: it is a volume below a pool of a store")
 }
 
 /// Opens the slow side of a tier, if that is a volume.
@@ -145,7 +139,7 @@ pub(crate) fn series_store(
     let builder = match (&series.on, pool) {
         (On::Volumes(names), _) => builder.volumes(series_volumes(settings, names)),
         (On::Pool(_), Some(pool)) => builder.pool(Arc::clone(pool)),
-        (On::Pool(_), None) => unreachable!("the pool of a store is the pool in use"),
+        (On::Pool(_), None) => unreachable!("its pool is opened before a store"),
     };
     let store = builder.open().context("the store of time series")?;
     for torn in &store.report().torn {

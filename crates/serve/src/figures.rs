@@ -25,9 +25,9 @@ pub trait Figures: Send + Sync {
         None
     }
 
-    /// Copies of tables that the pool makes and drops; `None` if it makes none.
-    fn copies(&self) -> Option<Copies> {
-        None
+    /// Copies of tables that each pool with stores makes and drops.
+    fn copies(&self) -> Vec<Copies> {
+        Vec::new()
     }
 
     /// The cache tiers.
@@ -35,9 +35,9 @@ pub trait Figures: Send + Sync {
         Vec::new()
     }
 
-    /// The scrub of the pool; `None` if there is no pool.
-    fn scrub(&self) -> Option<Scrub> {
-        None
+    /// The scrub of each pool with stores.
+    fn scrub(&self) -> Vec<Scrub> {
+        Vec::new()
     }
 
     /// The log store, if there is one.
@@ -112,6 +112,9 @@ pub struct Cache {
 /// Copies of tables: made when volumes are hot, drained or lost, and dropped again.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Copies {
+    /// The name of the pool.
+    #[serde(default)]
+    pub pool: String,
     /// Copies made, by purpose; empty when read back.
     #[serde(serialize_with = "as_map", skip_deserializing)]
     pub made: Vec<(&'static str, u64)>,
@@ -167,6 +170,9 @@ pub const FLUSH_MODES: [&str; 4] = ["idle", "closed", "open", "forced"];
 /// A cache tier: counters since the start, and what is cached now.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Tier {
+    /// The pool with stores that it is below.
+    #[serde(default)]
+    pub pool: String,
     /// Its name.
     pub name: String,
     /// The name of the side with the cache.
@@ -241,8 +247,10 @@ pub struct Tier {
 }
 
 /// The scrub of a pool.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Scrub {
+    /// The name of the pool.
+    pub pool: String,
     /// Objects read.
     pub objects: u64,
     /// Bytes read: those of each copy count.
@@ -398,6 +406,8 @@ impl From<engine::log::Figures> for Log {
 pub struct Volume {
     /// Its name in the settings.
     pub name: String,
+    /// The pool with stores that it is below; empty if a store has it for itself.
+    pub pool: String,
     /// The pools between it and that of the stores, outermost first, with slashes between them; mostly empty.
     pub below: String,
     /// The name of its contract.

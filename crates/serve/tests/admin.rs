@@ -9,7 +9,7 @@ use engine::health::{StoreHealth, TaskHealth};
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
-use serve::admin::scrub::{Pass, Scrub};
+use serve::admin::scrub::{Pass, Scrub, Scrubs};
 use serve::admin::volumes::{self, Changed, Drain, List, New, State};
 use serve::admin::{Admin, Control, Error, Health, Late, Snapshot, block, run, tiers};
 use serve::figures::{self, Figures};
@@ -146,9 +146,10 @@ impl Figures for Program {
         })
     }
 
-    fn copies(&self) -> Option<figures::Copies> {
+    fn copies(&self) -> Vec<figures::Copies> {
         let second = Duration::from_secs(1);
-        Some(figures::Copies {
+        vec![figures::Copies {
+            pool: "main".into(),
             made: vec![("repair", 1), ("heat", 5)],
             bytes: 50_331_648,
             times: figures::Waits {
@@ -172,12 +173,13 @@ impl Figures for Program {
             write_log_blocks: 1500,
             write_log_recycled: 120,
             write_log_waits: 1,
-        })
+        }]
     }
 
-    fn scrub(&self) -> Option<figures::Scrub> {
+    fn scrub(&self) -> Vec<figures::Scrub> {
         let age = Some(Duration::from_secs(90));
-        Some(figures::Scrub { objects: 6, bytes: 24_576, damaged: 1, age })
+        let pool = "main".into();
+        vec![figures::Scrub { pool, objects: 6, bytes: 24_576, damaged: 1, age }]
     }
 
     fn block(&self) -> Option<figures::Block> {
@@ -307,13 +309,16 @@ impl Control for Program {
         Ok(tiers::Tier { name: name.into(), flushed_bytes: 8192, ..tiers::Tier::default() })
     }
 
-    fn scrub(&self) -> Result<Scrub, Error> {
-        Ok(Scrub { pool: "main".into(), age_s: Some(90), ..Scrub::default() })
+    fn scrub(&self, pool: Option<&str>) -> Result<Scrubs, Error> {
+        let pool = pool.unwrap_or("main").into();
+        Ok(Scrubs { pools: vec![Scrub { pool, age_s: Some(90), ..Scrub::default() }] })
     }
 
-    fn begin_scrub(&self) -> Result<Pass, Error> {
+    fn begin_scrub(&self, pool: Option<&str>) -> Result<Scrubs, Error> {
+        let pool = pool.unwrap_or("main").into();
+        let current = Some(Pass { number: 3, on_demand: true, ..Pass::default() });
         match self.healthy.load(Ordering::Relaxed) {
-            true => Ok(Pass { number: 3, on_demand: true, ..Pass::default() }),
+            true => Ok(Scrubs { pools: vec![Scrub { pool, current, ..Scrub::default() }] }),
             false => Err(Error::NotFound("there is no pool".into())),
         }
     }
@@ -463,11 +468,16 @@ fn reload_says_what_changed_or_what_is_wrong() {
 #[test]
 fn a_scrub_begins_and_shows_its_progress() {
     with_endpoint(admin(true), |ask| {
-        let body = r#"{"pool":"main","current":null,"last":null,"age_s":90}"#;
+        let body = r#"{"pools":[{"pool":"main","current":null,"last":null,"age_s":90}]}"#;
         assert_eq!(ask("GET /scrub", ""), (OK.into(), body.into()));
+        let (_, body) = ask("GET /scrub?pool=fast", "");
+        assert!(body.starts_with(r#"{"pools":[{"pool":"fast","#), "{body}");
         let (status, body) = ask("POST /scrub", "");
         assert_eq!(status, "HTTP/1.1 202 Accepted");
-        assert!(body.starts_with(r#"{"number":3,"on_demand":true,"#), "{body}");
+        assert!(
+            body.starts_with(r#"{"pools":[{"pool":"main","current":{"number":3,"on_demand":true,"#),
+            "{body}"
+        );
     });
     with_endpoint(admin(false), |ask| {
         let (status, body) = ask("POST /scrub", "");
@@ -641,6 +651,9 @@ fn figures_are_read_back_as_they_were() {
         assert_eq!((block.reads, &*vm.name), (5, "vm"));
         assert_eq!((vm.limit_iops, vm.limited, vm.limited_s), (Some(500), 2, 0.25));
         assert_eq!(read.resp.expect("there is an endpoint").commands, 0);
+        let [pool] = &read.pools[..] else { panic!("one pool: {:?}", read.pools) };
+        assert_eq!((&*pool.pool, pool.short_objects), ("main", 14));
+        assert_eq!(read.copies.as_ref(), Some(pool));
     });
 }
 
@@ -846,80 +859,80 @@ fn metrics_are_open_metrics() {
             plimsoll_cache_max_bytes 600000
             # HELP plimsoll_copies_made Copies of tables made, by purpose
             # TYPE plimsoll_copies_made counter
-            plimsoll_copies_made_total{why="repair"} 1
-            plimsoll_copies_made_total{why="heat"} 5
+            plimsoll_copies_made_total{pool="main",why="repair"} 1
+            plimsoll_copies_made_total{pool="main",why="heat"} 5
             # HELP plimsoll_copies_bytes Bytes of copies made
             # TYPE plimsoll_copies_bytes counter
-            plimsoll_copies_bytes_total 50331648
+            plimsoll_copies_bytes_total{pool="main"} 50331648
             # HELP plimsoll_copy_seconds How long a copy took
             # TYPE plimsoll_copy_seconds histogram
-            plimsoll_copy_seconds_sum 2.0
-            plimsoll_copy_seconds_count 6
-            plimsoll_copy_seconds_bucket{le="1.0"} 6
-            plimsoll_copy_seconds_bucket{le="+Inf"} 6
+            plimsoll_copy_seconds_sum{pool="main"} 2.0
+            plimsoll_copy_seconds_count{pool="main"} 6
+            plimsoll_copy_seconds_bucket{pool="main",le="1.0"} 6
+            plimsoll_copy_seconds_bucket{pool="main",le="+Inf"} 6
             # HELP plimsoll_copies_born New tables that were created with an extra copy
             # TYPE plimsoll_copies_born counter
-            plimsoll_copies_born_total 2
+            plimsoll_copies_born_total{pool="main"} 2
             # HELP plimsoll_pool_streamed_tables Tables streamed because no memory was left to hold them whole
             # TYPE plimsoll_pool_streamed_tables counter
-            plimsoll_pool_streamed_tables_total 9
+            plimsoll_pool_streamed_tables_total{pool="main"} 9
             # HELP plimsoll_copies_dropped Copies dropped, by reason
             # TYPE plimsoll_copies_dropped counter
-            plimsoll_copies_dropped_total{why="cold"} 3
+            plimsoll_copies_dropped_total{pool="main",why="cold"} 3
             # HELP plimsoll_copies_failed Copies that failed, by reason
             # TYPE plimsoll_copies_failed counter
-            plimsoll_copies_failed_total{why="gone"} 1
+            plimsoll_copies_failed_total{pool="main",why="gone"} 1
             # HELP plimsoll_copies_planned Copies planned but not begun
             # TYPE plimsoll_copies_planned gauge
-            plimsoll_copies_planned 4
+            plimsoll_copies_planned{pool="main"} 4
             # HELP plimsoll_copies_in_flight Copies being made
             # TYPE plimsoll_copies_in_flight gauge
-            plimsoll_copies_in_flight 1
+            plimsoll_copies_in_flight{pool="main"} 1
             # HELP plimsoll_copies_skipped Copies not planned, by reason
             # TYPE plimsoll_copies_skipped counter
-            plimsoll_copies_skipped_total{why="even"} 7
+            plimsoll_copies_skipped_total{pool="main",why="even"} 7
             # HELP plimsoll_copies_promised Copies of each object that the pool's setting asks for
             # TYPE plimsoll_copies_promised gauge
-            plimsoll_copies_promised 2
+            plimsoll_copies_promised{pool="main"} 2
             # HELP plimsoll_copies_short_objects Objects with fewer copies or fragments than the setting asks for
             # TYPE plimsoll_copies_short_objects gauge
-            plimsoll_copies_short_objects 14
+            plimsoll_copies_short_objects{pool="main"} 14
             # HELP plimsoll_copies_short_bytes Bytes of the objects with too few copies
             # TYPE plimsoll_copies_short_bytes gauge
-            plimsoll_copies_short_bytes 917504
+            plimsoll_copies_short_bytes{pool="main"} 917504
             # HELP plimsoll_unreadable_objects Objects without a readable copy, or with too few fragments
             # TYPE plimsoll_unreadable_objects gauge
-            plimsoll_unreadable_objects 1
+            plimsoll_unreadable_objects{pool="main"} 1
             # HELP plimsoll_decoded_reads Ranges that reads computed from other fragments
             # TYPE plimsoll_decoded_reads counter
-            plimsoll_decoded_reads_total 3
+            plimsoll_decoded_reads_total{pool="main"} 3
             # HELP plimsoll_recoded_objects Objects cut into fragments that had copies
             # TYPE plimsoll_recoded_objects counter
-            plimsoll_recoded_objects_total 2
+            plimsoll_recoded_objects_total{pool="main"} 2
             # HELP plimsoll_write_log_bytes Bytes of the log of objects in place, each copy once
             # TYPE plimsoll_write_log_bytes gauge
-            plimsoll_write_log_bytes 8388608
+            plimsoll_write_log_bytes{pool="main"} 8388608
             # HELP plimsoll_write_log_blocks Blocks newer in the log than in their places
             # TYPE plimsoll_write_log_blocks gauge
-            plimsoll_write_log_blocks 1500
+            plimsoll_write_log_blocks{pool="main"} 1500
             # HELP plimsoll_write_log_recycled_blocks Blocks brought in place from the log
             # TYPE plimsoll_write_log_recycled_blocks counter
-            plimsoll_write_log_recycled_blocks_total 120
+            plimsoll_write_log_recycled_blocks_total{pool="main"} 120
             # HELP plimsoll_write_log_waits Writes that waited because the log was full
             # TYPE plimsoll_write_log_waits counter
-            plimsoll_write_log_waits_total 1
+            plimsoll_write_log_waits_total{pool="main"} 1
             # HELP plimsoll_scrub_objects Objects that a scrub read back
             # TYPE plimsoll_scrub_objects counter
-            plimsoll_scrub_objects_total 6
+            plimsoll_scrub_objects_total{pool="main"} 6
             # HELP plimsoll_scrub_bytes Bytes that a scrub read back, of all copies
             # TYPE plimsoll_scrub_bytes counter
-            plimsoll_scrub_bytes_total 24576
+            plimsoll_scrub_bytes_total{pool="main"} 24576
             # HELP plimsoll_scrub_damaged Damaged copies that a scrub found
             # TYPE plimsoll_scrub_damaged counter
-            plimsoll_scrub_damaged_total 1
+            plimsoll_scrub_damaged_total{pool="main"} 1
             # HELP plimsoll_scrub_age_seconds Time since the last scrub of all objects ended
             # TYPE plimsoll_scrub_age_seconds gauge
-            plimsoll_scrub_age_seconds 90.0
+            plimsoll_scrub_age_seconds{pool="main"} 90.0
             # HELP plimsoll_log_keys Keys of the log store
             # TYPE plimsoll_log_keys gauge
             plimsoll_log_keys 9

@@ -33,8 +33,9 @@ use crate::wiring;
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open
 /// again. Exits with status 0 if all is well, 1 if it found a problem, 2 if it could not check:
-/// volumes that a server has open cannot be checked, but --scrub makes that server scrub its pool now, at its admin
-/// listener. The server replaces a damaged copy where another is good.
+/// volumes that a server has open cannot be checked, but --scrub makes that server scrub its pools now, at its admin
+/// listener. The server replaces a damaged copy where another is good. Where stores are on several pools, it checks one
+/// after the other.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll check -c plimsoll.toml
@@ -116,7 +117,10 @@ struct Document {
     good: bool,
     /// The volumes of a settings file.
     volumes: Vec<VolumeFound>,
-    /// The manifest compared with the volumes; `None` if the pool was not made yet.
+    /// Each pool by its name, those below others before them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pools: Vec<pool::Named>,
+    /// The manifest of the last of them compared with the volumes; `None` if the pool was not made yet.
     pool: Option<pool::Found>,
     /// Tables compared with their checksums, if they were read.
     scrub: Option<pool::Found>,
@@ -165,17 +169,24 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
         certificates(files).context("block.tls")?;
         say("block.tls: certificate and key belong together".into());
     }
-    let mut document = Document::default();
-    document.good = match settings.pool() {
-        Some(pool) => match check_pool(args, &settings, pool, &mut document) {
-            Err(error) if args.scrub && is_held(&error) => return served::check(args, &pool.name),
+    let mut document = Document { good: true, ..Document::default() };
+    let mut is_served = false;
+    for pool in settings.roots() {
+        let good = match check_pool(args, &settings, pool, &mut document) {
+            Err(error) if args.scrub && is_held(&error) => {
+                is_served = true;
+                served::check(args, &pool.name, &mut document)?
+            }
             checked => checked?,
-        },
-        None => true,
-    };
-    if let Some((series, _)) = &settings.series {
-        let (volumes, store) =
-            series::check(&settings, series, document.pool.is_some(), args.scrub, &say)?;
+        };
+        document.good &= good;
+    }
+    // The server has the store of time series, too.
+    if let Some((series, _)) = settings.series.as_ref().filter(|_| !is_served) {
+        let is_made = |name: &str| {
+            document.pools.iter().any(|named| named.name == name && named.pool.is_some())
+        };
+        let (volumes, store) = series::check(&settings, series, is_made, args.scrub, &say)?;
         document.good &= volumes.iter().all(|volume| volume.away.is_none());
         document.good &= store.as_ref().is_none_or(|store| store.good);
         document.volumes.extend(volumes);
@@ -233,7 +244,9 @@ fn check_pool(
         Ok(report) => {
             let found = pool::Found::of(&report);
             good &= found.tell(&format!("pool {pool}"), pool::BY_REPAIR, &say);
-            document.pool = Some(found);
+            document.pool = Some(found.clone());
+            let name = pool.clone();
+            document.pools.push(pool::Named { name, pool: Some(found), scrub: None });
         }
         Err(error) if error.kind() == ErrorKind::NotFound && good => {
             say(format!("pool {pool}: not made yet; `plimsoll serve` makes it"));
@@ -245,7 +258,8 @@ fn check_pool(
         let (report, mended) = pool::scrub(&members, wiring::opening(settings, of), args.repair)?;
         let found = pool::Found::of(&report);
         good &= found.tell("scrub", pool::BY_REPAIR, &say);
-        document.scrub = Some(found);
+        document.scrub = Some(found.clone());
+        document.pools.last_mut().expect("it was inspected").scrub = Some(found);
         if let Some(pool::Mended { dropped, made }) = mended {
             say(format!("scrub: {dropped} bad copies dropped, {made} copies made"));
         }

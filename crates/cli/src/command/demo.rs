@@ -267,7 +267,7 @@ mod tests {
     fn the_settings_of_the_demo_are_right() {
         let settings = settings(400);
         let settings = Settings::parse(Path::new("plimsoll.toml"), &settings).expect("they are");
-        assert_eq!(settings.pool().expect("there is one").volumes, ["line"]);
+        assert_eq!(settings.roots()[0].volumes, ["line"]);
         assert_eq!(settings.volumes[0].contract.paid_iops(), Some(400));
     }
 }

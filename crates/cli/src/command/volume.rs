@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Remove(RemoveArgs),
 }
 
-/// Lists the volumes of the pool: their state, free space, and objects
+/// Lists the volumes of each pool: their state, free space, and objects
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll volume list
@@ -42,7 +42,7 @@ pub(crate) struct ListArgs {
     json: bool,
 }
 
-/// Takes a blank volume into the pool
+/// Takes a blank volume into a pool
 ///
 /// New tables go there from now on. The settings file must name the volume before the next start: --write
 /// changes the file; without it, the command prints the lines to add.
@@ -67,7 +67,7 @@ pub(crate) struct AddArgs {
     #[arg(long, requires = "path")]
     contract: Option<String>,
 
-    /// The pool that it joins; that of the stores if none is named
+    /// The pool that it joins; needed where stores are on several pools, else that of the stores if none is named
     #[arg(long)]
     pool: Option<String>,
 
@@ -140,7 +140,8 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&list)?);
     } else {
-        print!("{}", table(&list));
+        let lists = std::iter::once(&list).chain(&list.more);
+        print!("{}", lists.map(table).collect::<Vec<_>>().join("\n"));
     }
     Ok(())
 }
@@ -152,8 +153,11 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
     if changed.settings.is_empty() {
         return Ok(());
     }
-    let pool =
-        |settings: &Settings| args.pool.clone().or_else(|| Some(settings.pool()?.name.clone()));
+    let pool = |settings: &Settings| match &settings.roots()[..] {
+        // The server refuses one without a pool where there are several.
+        [root] if args.pool.is_none() => Some(root.name.clone()),
+        _ => args.pool.clone(),
+    };
     keep(args.write, &args.at, &changed, pool, |edit, pool| {
         if !new.settings.is_empty() && !edit.has_volume(&new.name) {
             edit.add_volume(&new.name, &new.settings).map_err(anyhow::Error::msg)?;
@@ -214,8 +218,8 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 
 fn find(endpoint: &Endpoint, name: &str) -> anyhow::Result<Volume> {
     let list: List = endpoint.get("/volumes")?;
-    let found = list.volumes.into_iter().find(|volume| volume.name == name);
-    found.with_context(|| format!("volume {name} is not in pool {} any more", list.pool))
+    let found = list.into_volumes().find(|volume| volume.name == name);
+    found.with_context(|| format!("volume {name} is not in a pool any more"))
 }
 
 fn tell(changed: &Changed) {
@@ -439,6 +443,7 @@ mod tests {
         let list = List {
             copies: 2,
             code: None,
+            more: Vec::new(),
             short_objects: 20,
             short_bytes: 3 << 30,
             unreadable_objects: 100,

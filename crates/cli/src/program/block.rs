@@ -13,7 +13,9 @@ use crate::settings;
 impl Program {
     pub(super) fn list_devices(&self) -> Result<List, admin::Error> {
         let devices = self.block_store()?.list().into_iter().map(device).collect();
-        Ok(List { pool: self.pool_name(), devices })
+        let pool =
+            self.stores.pool_of(stores::BLOCK).map_or_else(String::new, |root| root.name.into());
+        Ok(List { pool, devices })
     }
 
     pub(super) fn new_device(&self, new: &New) -> Result<Device, admin::Error> {

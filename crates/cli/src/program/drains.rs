@@ -1,6 +1,6 @@
 //! Drains of volumes in the background, each on its own thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub(super) struct Drains {
     clock: Clock,
     /// By the names of the volumes.
     running: Mutex<BTreeMap<String, Running>>,
+    /// The pools whose earlier drains go on.
+    resumed: Mutex<BTreeSet<String>>,
 }
 
 struct Running {
@@ -40,11 +42,15 @@ struct Running {
 }
 
 impl Drains {
-    /// Resumes drains that began before the program started.
-    pub(super) fn resume(pool: Option<&Pool>, clock: &Clock) -> Self {
-        let drains = Self { clock: clock.clone(), running: Mutex::default() };
-        pool.into_iter().for_each(|pool| drains.resume_in(pool));
-        drains
+    pub(super) fn new(clock: &Clock) -> Self {
+        Self { clock: clock.clone(), running: Mutex::default(), resumed: Mutex::default() }
+    }
+
+    /// Resumes drains of a pool that began before the program started; does nothing when called again.
+    pub(super) fn resume(&self, name: &str, pool: &Pool) {
+        if self.resumed.lock().insert(name.to_owned()) {
+            self.resume_in(pool);
+        }
     }
 
     fn resume_in(&self, pool: &Pool) {

@@ -1,9 +1,10 @@
 //! The health of the program: whether its stores serve, and which volumes answer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::health::StoreHealth;
-use plimsoll::volumes::{Device, Devices};
+use plimsoll::volumes::{Device, Devices, Pool};
 use pool::spread::Redundancy;
 use serve::admin::Health;
 
@@ -28,9 +29,16 @@ impl Program {
             health.volumes.insert(name.clone(), problem);
         }
         let silent = |name: &str| spaces.get(name).is_some_and(Result::is_err);
-        let pool = self.stores.pool.as_deref();
+        for (pool, store) in self.stores.closed_pools() {
+            let failed = self.stores.failed().into_iter().find(|(name, _)| *name == store);
+            let why = failed.map_or_else(|| "it is being opened".into(), |(_, why)| why);
+            for volume in self.leaves_of(pool) {
+                let problem = format!("volume {volume}: its pool {pool} is not open: {why}");
+                health.volumes.insert(volume, Some(problem));
+            }
+        }
         health.tiers = self.tiers_health(silent);
-        let redundancy = pool.map(|pool| {
+        let redundancy_of = |pool: &Pool| {
             let volumes = pool.volumes().into_iter();
             // One that is a pool or a tier is silent if all is that has its objects.
             let is_silent = |label: &str| {
@@ -41,27 +49,28 @@ impl Program {
             let mut redundancy = pool.redundancy(&silent.collect());
             redundancy.short += pool.unreadable_below();
             redundancy
-        });
+        };
+        let redundancies: BTreeMap<_, _> =
+            self.stores.pools().map(|root| (root.name, redundancy_of(root.pool))).collect();
+        let on = |store| redundancies.get(self.stores.pool_of(store)?.name).copied();
         if let Some(store) = self.kv() {
             // The pool knows better than the last look of its mover.
             let mut own = StoreHealth { reads_refused: None, ..store.health() };
-            let none = pool.and_then(|pool| no_answer(pool.devices(), &spaces));
-            own.writes_refused = own.writes_refused.or(none);
-            health.stores.insert(KV.into(), on_pool(own, redundancy));
+            own.writes_refused = own.writes_refused.or(no_answer(store.devices(), &spaces));
+            health.stores.insert(KV.into(), on_pool(own, on(KV)));
         }
         if let Some(store) = self.series() {
             let mut own = store.health();
             own.writes_refused = own.writes_refused.or(no_answer(store.devices(), &spaces));
             own.damaged += store.pool().map_or(0, |pool| pool.damage().left);
-            let redundancy = redundancy.filter(|_| store.pool().is_some());
-            health.stores.insert(SERIES.into(), on_pool(own, redundancy));
+            health.stores.insert(SERIES.into(), on_pool(own, on(SERIES)));
         }
         if let Some(store) = self.block() {
             let mut own = StoreHealth { reads_refused: None, ..store.health() };
-            let none = pool.and_then(|pool| no_answer(pool.devices(), &spaces));
-            own.writes_refused = own.writes_refused.or(none);
-            own.damaged += pool.map_or(0, |pool| pool.damage().left);
-            health.stores.insert(BLOCK.into(), on_pool(own, redundancy));
+            let pool = store.pool();
+            own.writes_refused = own.writes_refused.or(no_answer(pool.devices(), &spaces));
+            own.damaged += pool.damage().left;
+            health.stores.insert(BLOCK.into(), on_pool(own, on(BLOCK)));
         }
         for (name, why) in self.stores.failed() {
             let why = Some(format!("it is not open, and is tried again every ten seconds: {why}"));
@@ -73,6 +82,13 @@ impl Program {
             health.stores.insert(name.into(), closed);
         }
         health
+    }
+
+    /// The names of the volumes below a pool of the settings.
+    fn leaves_of(&self, pool: &str) -> Vec<String> {
+        let settings = self.settings.lock();
+        let leaves = settings.pool(pool).map(|pool| pool.leaves(&settings.pools));
+        leaves.into_iter().flatten().map(str::to_owned).collect()
     }
 
     /// The space on each volume, or its problem. Waits a bounded time.

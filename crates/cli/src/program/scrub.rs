@@ -1,25 +1,43 @@
-//! The scrub of the pool, as the admin listener shows it.
+//! The scrubs of the pools, as the admin listener shows them.
 
 use ::pool::scrubber;
 use ::pool::spread::{self, Problem};
 use serve::admin::Error;
-use serve::admin::scrub::{Finding, Pass, Scrub};
+use serve::admin::scrub::{Finding, Pass, Scrub, Scrubs};
 
 use super::Program;
+use super::stores::Opened;
 
 impl Program {
-    pub(super) fn show_scrub(&self) -> Result<Scrub, Error> {
-        let passes = self.pool()?.scrubs();
-        Ok(Scrub {
-            pool: self.pool_name(),
-            current: passes.current().map(pass),
-            last: passes.last().map(pass),
-            age_s: passes.figures().age.map(|age| age.as_secs()),
-        })
+    /// The scrub of the pool of this name, or of all pools.
+    pub(super) fn show_scrubs(&self, pool: Option<&str>) -> Result<Scrubs, Error> {
+        let pools = self.scrubbed(pool)?.into_iter().map(shown).collect();
+        Ok(Scrubs { pools })
     }
 
-    pub(super) fn start_scrub(&self) -> Result<Pass, Error> {
-        Ok(pass(self.pool()?.scrubs().begin()))
+    /// Begins a pass of each; they are the current ones of the answer.
+    pub(super) fn start_scrubs(&self, pool: Option<&str>) -> Result<Scrubs, Error> {
+        let begun = self.scrubbed(pool)?.into_iter().map(|root| {
+            let begun = pass(root.pool.scrubs().begin());
+            Scrub { current: Some(begun), ..shown(root) }
+        });
+        Ok(Scrubs { pools: begun.collect() })
+    }
+
+    /// The pools that a request is about.
+    fn scrubbed(&self, pool: Option<&str>) -> Result<Vec<Opened<'_>>, Error> {
+        let Some(name) = pool else { return self.pools() };
+        Ok(vec![self.root_called(name)?])
+    }
+}
+
+fn shown(of: Opened<'_>) -> Scrub {
+    let passes = of.pool.scrubs();
+    Scrub {
+        pool: of.name.to_owned(),
+        current: passes.current().map(pass),
+        last: passes.last().map(pass),
+        age_s: passes.figures().age.map(|age| age.as_secs()),
     }
 }
 

@@ -10,6 +10,7 @@ use serve::figures;
 use volume::Name;
 
 use super::Program;
+use super::stores::Opened;
 use super::volumes::store_error;
 
 /// Devices and other objects that the health names at most.
@@ -17,8 +18,11 @@ const OWNERS_MAX: usize = 8;
 
 impl Program {
     pub(super) fn tier_figures(&self) -> Vec<figures::Tier> {
-        let tiers = self.stores.pool.as_deref().map(|pool| pool.tiers()).unwrap_or_default();
-        tiers.into_iter().map(shown).collect()
+        let mut tiers = Vec::new();
+        for Opened { name, pool, .. } in self.stores.pools() {
+            tiers.extend(pool.tiers().into_iter().map(|tier| shown(name, tier)));
+        }
+        tiers
     }
 
     pub(super) fn attach(&self, name: &str) -> Result<Tier, Error> {
@@ -59,8 +63,7 @@ impl Program {
         &self,
         is_silent: impl Fn(&str) -> bool,
     ) -> BTreeMap<String, TierHealth> {
-        let pool = self.stores.pool.as_deref();
-        let tiers = pool.map(|pool| pool.tiers()).unwrap_or_default().into_iter();
+        let tiers = self.stores.pools().flat_map(|root| root.pool.tiers());
         let health = |tier: &CacheTier| {
             let (name, fast, slow) = (tier.name(), tier.fast(), tier.slow());
             let silent = || {
@@ -82,7 +85,7 @@ impl Program {
 
     /// What was lost with a fast side, and what to do.
     fn lost(&self, tier: &CacheTier, stale: &[(Name, u64)], bytes: u64) -> String {
-        let pool = self.stores.pool.as_deref().and_then(|pool| pool.with_member(tier.name()));
+        let pool = self.stores.pools().find_map(|root| root.pool.with_member(tier.name()));
         let names: HashMap<_, _> = pool
             .map(|pool| pool.objects().into_iter().map(|stat| (stat.id, stat.name)).collect())
             .unwrap_or_default();
@@ -109,7 +112,7 @@ impl Program {
     }
 
     fn tier(&self, name: &str) -> Result<&CacheTier, Error> {
-        let tiers = self.pool()?.tiers();
+        let tiers: Vec<_> = self.pools()?.iter().flat_map(|root| root.pool.tiers()).collect();
         let known: Vec<_> = tiers.iter().map(|tier| tier.name()).collect();
         let told = match &known[..] {
             [] => format!("tier {name}: no pool in use has layout = \"tiered\""),
@@ -132,9 +135,10 @@ fn answer(tier: &CacheTier) -> Tier {
     }
 }
 
-fn shown(tier: &CacheTier) -> figures::Tier {
+fn shown(pool: &str, tier: &CacheTier) -> figures::Tier {
     let counted = tier.figures();
     figures::Tier {
+        pool: pool.to_owned(),
         name: tier.name().to_owned(),
         fast: tier.fast().to_owned(),
         slow: tier.slow().to_owned(),

@@ -1,4 +1,4 @@
-//! Volumes that join the pool of a running program, are drained, and leave it.
+//! Volumes that join a pool of a running program, are drained, and leave it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,22 @@ use serve::admin::volumes::{self, Changed, List, New, State};
 use volume::ErrorKind;
 use volume::task::block_on;
 
+use super::stores::Opened;
 use super::{Program, invalid};
 use crate::settings::{self, Edit, Settings};
 use crate::wiring;
 
 impl Program {
     pub(super) fn list_volumes(&self) -> List {
-        let Some(pool) = self.stores.pool.as_deref() else { return List::default() };
-        let name = self.pool_name();
+        let mut lists = self.stores.pools().map(|root| self.list_of(root));
+        let Some(mut first) = lists.next() else { return List::default() };
+        first.more = lists.collect();
+        first
+    }
+
+    /// The volumes below one pool.
+    fn list_of(&self, root: Opened<'_>) -> List {
+        let (name, pool) = (root.name.to_owned(), root.pool);
         let (mut volumes, redundancy) = self.members_of(&name, pool);
         let mut below = pool.all_below();
         while let Some((name, pool)) = below.pop() {
@@ -38,6 +46,7 @@ impl Program {
             short_objects: redundancy.short,
             short_bytes: redundancy.short_bytes,
             unreadable_objects: redundancy.unreadable,
+            more: Vec::new(),
         }
     }
 
@@ -132,10 +141,21 @@ impl Program {
     pub(super) fn join(&self, new: &New) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
         let (name, file) = (&new.name, self.file.display());
-        let root = self.pool()?;
-        let pool = new.pool.clone().unwrap_or_else(|| self.pool_name());
+        let pool = match (&new.pool, &self.pools()?[..]) {
+            (Some(pool), _) => pool.clone(),
+            (None, [root]) => root.name.to_owned(),
+            (None, roots) => {
+                let names: Vec<_> = roots.iter().map(|root| root.name).collect();
+                return Err(Error::Invalid(format!(
+                    "volume {name}: stores are on several pools, {}: name the one that it joins \
+                     (`plimsoll volume add {name} --pool POOL`)",
+                    names.join(", ")
+                )));
+            }
+        };
         let open = self.pool_called(&pool)?;
-        if root.with_member(name).is_some() {
+        if self.pools()?.iter().any(|root| root.pool.with_member(name).is_some()) {
+            let pool = self.pool_of(name);
             let told =
                 format!("volume {name}: pool {pool} has one of that name: choose another name");
             return Err(Error::Conflict(told));
@@ -165,8 +185,7 @@ impl Program {
 
         let mut next = self.settings.lock().clone();
         next.add_volume(volume.clone(), &pool);
-        let recipe = wiring::volumes(&next).into_iter().find(|volume| volume.name() == name);
-        let recipe = recipe.expect("it is of the pool by now");
+        let recipe = wiring::volume(&next, name);
         open.add_volume(&recipe).map_err(|error| store_error(&error))?;
         let mut told = vec![format!("volume {name}: joined pool {pool} with {}", volume.terms())];
         told.extend(self.go_by(next));
@@ -274,20 +293,39 @@ impl Program {
         Changed { told, settings }
     }
 
-    /// The pool.
+    /// The pools that stores are on, as far as they are open.
     ///
     /// # Errors
-    /// `NotFound`: the stores are on volumes of their own.
-    pub(super) fn pool(&self) -> Result<&Pool, Error> {
-        self.stores.pool.as_deref().ok_or_else(|| {
-            let told =
-                "there is no pool: [series] has volumes of its own, which change by a restart";
-            Error::NotFound(told.into())
+    /// `NotFound`: the stores are on volumes of their own. `Unavailable`: no pool is open.
+    pub(super) fn pools(&self) -> Result<Vec<Opened<'_>>, Error> {
+        let pools: Vec<_> = self.stores.pools().collect();
+        if !pools.is_empty() {
+            return Ok(pools);
+        }
+        Err(match self.stores.closed_pools().next() {
+            Some((pool, _)) => Error::Unavailable(format!("pool {pool} is not open: see /health")),
+            None => {
+                let told =
+                    "there is no pool: [series] has volumes of its own, which change by a restart";
+                Error::NotFound(told.into())
+            }
         })
     }
 
-    pub(super) fn pool_name(&self) -> String {
-        self.settings.lock().pool().map_or_else(String::new, |pool| pool.name.clone())
+    /// The pool of this name that stores are on.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none of that name. `Unavailable`: it is not open.
+    pub(super) fn root_called(&self, name: &str) -> Result<Opened<'_>, Error> {
+        if let Some(root) = self.stores.pools().find(|root| root.name == name) {
+            return Ok(root);
+        }
+        if self.stores.closed_pools().any(|(pool, _)| pool == name) {
+            return Err(Error::Unavailable(format!("pool {name} is not open: see /health")));
+        }
+        let names: Vec<_> = self.pools()?.iter().map(|root| root.name).collect();
+        let names = names.join(", ");
+        Err(Error::NotFound(format!("pool {name}: no store is on it; stores are on {names}")))
     }
 
     /// The name of the pool that has a member of this name, by the settings.
@@ -296,13 +334,10 @@ impl Program {
         settings.pool_with(member).map_or_else(String::new, |pool| pool.name.clone())
     }
 
-    /// The open pool of this name: that of the stores, or one below.
+    /// The open pool of this name: one that stores are on, or one below.
     fn pool_called(&self, name: &str) -> Result<&Pool, Error> {
-        let root = self.pool()?;
-        if name == self.pool_name() {
-            return Ok(root);
-        }
-        let mut below = root.all_below();
+        let mut below: Vec<_> =
+            self.pools()?.into_iter().map(|root| (root.name, root.pool)).collect();
         while let Some((found, pool)) = below.pop() {
             if found == name {
                 return Ok(pool);
@@ -320,20 +355,25 @@ impl Program {
 
     /// A member of a pool in use, and that pool.
     fn member(&self, name: &str) -> Result<(&Pool, VolumeId), Error> {
-        let pool = self.pool()?;
-        let found = pool.with_member(name).and_then(|pool| Some((pool, pool.volume_id(name)?)));
-        found.ok_or_else(|| {
-            let known: Vec<_> = pool.volumes().into_iter().map(|volume| volume.label).collect();
-            let known = known.join(", ");
-            Error::NotFound(format!(
-                "volume {name}: the pool has none of that name; it has {known}"
-            ))
+        let roots = self.pools()?;
+        let found = roots.iter().find_map(|root| root.pool.with_member(name));
+        found.and_then(|pool| Some((pool, pool.volume_id(name)?))).ok_or_else(|| {
+            let known = roots.iter().map(|root| {
+                let labels = root.pool.volumes().into_iter().map(|volume| volume.label);
+                let labels = labels.collect::<Vec<_>>().join(", ");
+                match roots.len() {
+                    1 => format!("the pool has none of that name; it has {labels}"),
+                    _ => format!("pool {} has none of that name; it has {labels}", root.name),
+                }
+            });
+            let known = known.collect::<Vec<_>>().join("; ");
+            Error::NotFound(format!("volume {name}: {known}"))
         })
     }
 
     fn one(&self, name: &str) -> volumes::Volume {
-        let volumes = self.list_volumes().volumes;
-        volumes.into_iter().find(|volume| volume.name == name).expect("no volume leaves meanwhile")
+        let mut volumes = self.list_volumes().into_volumes();
+        volumes.find(|volume| volume.name == name).expect("no volume leaves meanwhile")
     }
 
     /// Divides the machine's limits among the current volumes; returns the volumes whose part changed.

@@ -66,17 +66,16 @@ impl PartialEq for Block {
 }
 
 impl Block {
-    /// Reads the store on one of the pools; `shared` is the section of another store, and its pool.
+    /// Reads the store on one of the pools; `others` are the sections of other stores, and their pools.
     pub(super) fn read(
         section: &Section<'_>,
         pools: &[Pool],
-        shared: Option<(&str, &str)>,
+        others: &[(&str, String)],
     ) -> Option<Self> {
         let names: Vec<_> = pools.iter().map(|pool| &*pool.name).collect();
         let accepted =
             if names.is_empty() { "the name of a pool".into() } else { names.join(", ") };
-        let pool =
-            section.need("pool", &accepted, |field| series::pool_of(field, pools, shared, ""));
+        let pool = section.need("pool", &accepted, |field| series::pool_of(field, pools, others));
         let mut options = Options::default();
         let durability = section.read_or("durability", "flush", |field| field.word(&DURABILITIES));
         options.durable = durability == "always";

@@ -251,7 +251,7 @@ pool = "main"
         "##]]
         .assert_eq(&edit.text());
         let settings = edit.settings().expect("it is right");
-        assert_eq!(settings.pool().expect("there is one").volumes, ["a", "b", "f"]);
+        assert_eq!(settings.roots()[0].volumes, ["a", "b", "f"]);
         expect![[r#"
             [volume.f]
             path = "/mnt/f"
@@ -271,7 +271,7 @@ pool = "main"
         assert_eq!(edit.text(), FILE);
         edit.remove_volume("main", "a");
         let settings = edit.settings().expect("it is right");
-        assert_eq!(settings.pool().expect("there is one").volumes, ["b"]);
+        assert_eq!(settings.roots()[0].volumes, ["b"]);
         assert!(edit.text().contains("volumes = [\"b\"]"), "{}", edit.text());
     }
 
@@ -287,7 +287,7 @@ pool = "main"
         let inline = "volume.a = { path = \"/mnt/a\", contract = \"gp3\" }\n\
                       pool = { main = { volumes = [\"a\"] } }\nkv = { pool = \"main\" }\n";
         let settings = added(inline).settings().expect("it is right");
-        assert_eq!(settings.pool().expect("there is one").volumes, ["a", "f"]);
+        assert_eq!(settings.roots()[0].volumes, ["a", "f"]);
     }
 
     #[test]

@@ -304,6 +304,54 @@ impl Pool {
         Err(field.mistaken(found, accepted))
     }
 
+    /// Refuses `name` as the pool of a store if another store, of this section, is on a pool that is not apart from it.
+    pub(super) fn check_apart(
+        field: &Field<'_>,
+        name: &str,
+        (section, other): (&str, &str),
+        pools: &[Self],
+    ) -> Result<(), Mistake> {
+        let called = |name: &str| pools.iter().find(|pool| pool.name == name);
+        let (Some(pool), Some(of)) = (called(name), called(other)) else { return Ok(()) };
+        if pool.name == of.name {
+            return Ok(());
+        }
+        let within = way(of, name, pools).or_else(|| way(pool, other, pools));
+        if let Some(way) = within {
+            let found = format!("{name:?}, while [{section}] is on {other:?}: {}", way.join(" > "));
+            return Err(
+                field.mistaken(found, format!("{other:?} as well, or a pool apart from it"))
+            );
+        }
+        let below = |from: &Self| {
+            let mut below = Vec::new();
+            from.walk_all(pools, &mut below);
+            below.into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let theirs = below(of);
+        let Some(shared) = below(pool).into_iter().find(|member| theirs.contains(member)) else {
+            return Ok(());
+        };
+        let ways = [way(pool, &shared, pools), way(of, &shared, pools)];
+        let ways: Vec<_> = ways.into_iter().flatten().map(|way| way.join(" > ")).collect();
+        let found = format!("{name:?}, while [{section}] is on {other:?}: {}", ways.join(" and "));
+        Err(field
+            .mistaken(found, format!("{other:?} as well, or a pool that shares nothing with it")))
+    }
+
+    /// All members below, volumes and pools.
+    fn walk_all<'a>(&'a self, pools: &'a [Self], below: &mut Vec<&'a str>) {
+        for name in &self.volumes {
+            if below.contains(&&**name) {
+                continue;
+            }
+            below.push(name);
+            if let Some(pool) = pools.iter().find(|pool| pool.name == *name) {
+                pool.walk_all(pools, below);
+            }
+        }
+    }
+
     /// The names of the volumes below, in the order of the settings; those of its members that are pools are in their place.
     pub(crate) fn leaves<'a>(&'a self, pools: &'a [Self]) -> Vec<&'a str> {
         let (mut leaves, mut seen) = (Vec::new(), Vec::new());
@@ -459,7 +507,7 @@ pub(super) fn check_trees(root: &Section<'_>, pools: &[Pool], volumes: &[&str]) 
                 note(pool, name, found, "a volume, or a pool with another layout");
             }
         }
-        if let Some(way) = circle(pool, pools) {
+        if let Some(way) = way(pool, &pool.name, pools) {
             let found = format!("pools within themselves: {}", way.join(" > "));
             note(pool, way[1], found, "pools of a tree");
         }
@@ -469,7 +517,7 @@ pub(super) fn check_trees(root: &Section<'_>, pools: &[Pool], volumes: &[&str]) 
 /// Notes tiers whose writes would stay on a side that survives the loss of fewer volumes than the other one.
 pub(super) fn check_losses(root: &Section<'_>, pools: &[Pool]) {
     // A mistake already.
-    if pools.iter().any(|pool| circle(pool, pools).is_some()) {
+    if pools.iter().any(|pool| way(pool, &pool.name, pools).is_some()) {
         return;
     }
     for pool in pools {
@@ -492,8 +540,8 @@ pub(super) fn check_losses(root: &Section<'_>, pools: &[Pool]) {
     }
 }
 
-/// The way from a pool back to itself, if there is one.
-fn circle<'a>(from: &'a Pool, pools: &'a [Pool]) -> Option<Vec<&'a str>> {
+/// The way from a pool down to a member of this name, if there is one; from a pool that is within itself, back to it.
+fn way<'a>(from: &'a Pool, to: &str, pools: &'a [Pool]) -> Option<Vec<&'a str>> {
     let mut ways = vec![vec![&*from.name]];
     while let Some(way) = ways.pop() {
         let last = way.last().expect("a way begins with its first pool");
@@ -501,10 +549,10 @@ fn circle<'a>(from: &'a Pool, pools: &'a [Pool]) -> Option<Vec<&'a str>> {
         for member in &pool.volumes {
             let mut next = way.clone();
             next.push(member);
-            if *member == from.name {
+            if member == to {
                 return Some(next);
             }
-            // One that does not lead back to `from` is found from its own pools.
+            // A circle that does not lead to `to` is found from its own pools.
             if !way.contains(&&**member) {
                 ways.push(next);
             }

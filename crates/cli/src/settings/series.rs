@@ -48,7 +48,7 @@ pub(crate) struct Series {
 /// What the store is on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum On {
-    /// A pool, which the key-value store may share.
+    /// A pool, which other stores may share.
     Pool(String),
     /// Volumes of its own, which belong to no pool.
     Volumes(Vec<String>),
@@ -62,13 +62,13 @@ impl PartialEq for Series {
 }
 
 impl Series {
-    /// Reads the store on one of the pools, or on some of the volumes with these names. `shared` is the pool of the
-    /// key-value store.
+    /// Reads the store on one of the pools, or on some of the volumes with these names. `others` are the sections of other
+    /// stores, and their pools.
     pub(super) fn read(
         section: &Section<'_>,
         volumes: &[&str],
         pools: &[Pool],
-        shared: Option<&str>,
+        others: &[(&str, String)],
     ) -> Option<Self> {
         let on = match (section.get("pool"), section.get("volumes")) {
             (Some(field), Some(_)) => {
@@ -76,9 +76,7 @@ impl Series {
                 None
             }
             (Some(_), None) => {
-                let shared = shared.map(|pool| ("kv", pool));
-                let instead = "; or volumes of no pool";
-                section.read("pool", |field| pool_of(field, pools, shared, instead)).map(On::Pool)
+                section.read("pool", |field| pool_of(field, pools, others)).map(On::Pool)
             }
             (None, _) => {
                 let accepted = "volumes that are of no pool, or pool, the name of one";
@@ -163,24 +161,20 @@ impl Series {
     }
 }
 
-/// The pool's name. A program has one pool so far: that of the other store, if there is one, whose section and pool
-/// `shared` names. `instead` says what else the section may have.
+/// The name of a store's pool. It may be that of other stores, whose sections and pools `others` has, or one that has no
+/// volume and no pool in common with theirs.
 pub(super) fn pool_of(
     field: &Field<'_>,
     pools: &[Pool],
-    shared: Option<(&str, &str)>,
-    instead: &str,
+    others: &[(&str, String)],
 ) -> Result<String, Mistake> {
     let names: Vec<_> = pools.iter().map(|pool| &*pool.name).collect();
     let name = field.known(&names)?;
     Pool::check_for_store(field, name, pools)?;
-    match shared.filter(|(_, shared)| *shared != name) {
-        Some((section, shared)) => {
-            let found = format!("{name:?}, while [{section}] is on {shared:?}");
-            Err(field.mistaken(found, format!("the same pool, {shared:?}{instead}")))
-        }
-        None => Ok(name.to_owned()),
+    for (section, other) in others {
+        Pool::check_apart(field, name, (*section, other.as_str()), pools)?;
     }
+    Ok(name.to_owned())
 }
 
 /// The names of volumes that are of no pool.

@@ -517,23 +517,24 @@ fn a_store_of_time_series_may_share_the_pool_or_be_alone() {
     let shared = parse(&format!("{GOOD}[series]\npool = \"main\"\n")).expect("a good file");
     let (series, _) = shared.series.clone().expect("there is one");
     assert_eq!(series.on, On::Pool("main".into()));
-    assert_eq!(shared.in_use().count(), shared.pool().expect("there is one").volumes.len());
+    assert_eq!(shared.in_use().count(), shared.roots()[0].volumes.len());
     let again = parse(&shared.to_string()).expect("what is shown is a file");
     assert_eq!(again.to_string(), shared.to_string());
 
     let volume = "[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n";
     let alone = format!("{volume}[series]\nvolumes = [\"c\"]\n");
     let alone = parse(&alone).expect("a good file");
-    assert_eq!((alone.kv.clone(), alone.pool(), alone.in_use().count()), (None, None, 1));
+    assert_eq!((alone.kv.clone(), alone.roots().len(), alone.in_use().count()), (None, 0, 1));
     let again = parse(&alone.to_string()).expect("what is shown is a file");
     assert_eq!(again.to_string(), alone.to_string());
     let pool = "[pool.main]\nvolumes = [\"c\"]\n\n";
     let on_pool = parse(&format!("{volume}{pool}[series]\npool = \"main\"\n"));
-    assert_eq!(on_pool.expect("a good file").pool().map(|pool| &*pool.name), Some("main"));
+    assert_eq!(roots(&on_pool.expect("a good file")), ["main"]);
 
     let other = "[pool.other]\nvolumes = [\"c\"]\n\n[series]\npool = \"other\"\n";
+    let several = parse(&format!("{GOOD}{volume}{other}")).expect("a good file");
+    assert_eq!((roots(&several), several.in_use().count()), (vec!["main", "other"], 3));
     for (text, wrong) in [
-        (format!("{GOOD}{volume}{other}"), "[kv] is on \"main\""),
         (format!("{GOOD}[series]\npool = \"main\"\nvolumes = [\"a\"]\n"), "one of the two"),
         (format!("{GOOD}[series]\nvolumes = [\"a\"]\n"), "or pool = \"main\""),
         (volume.to_owned(), "[kv], [series] or [block]"),
@@ -610,17 +611,17 @@ fn contracts_of_devices_are_spelled_as_those_of_volumes() {
 fn block_devices_may_be_alone_or_on_the_pool_of_the_others() {
     let alone = GOOD.replace("[kv]", "[block]");
     let settings = parse(&alone).expect("a good file");
-    assert_eq!(settings.pool().map(|pool| &*pool.name), Some("main"));
+    assert_eq!(roots(&settings), ["main"]);
     assert_eq!((settings.kv.clone(), settings.in_use().count()), (None, 2));
     let volume = "[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n";
     // A store of time series has volumes of its own beside the pool.
     let beside = format!("{volume}{alone}\n[series]\nvolumes = [\"c\"]\n");
     let settings = parse(&beside).expect("a good file");
-    assert_eq!(settings.pool().map(|pool| &*pool.name), Some("main"));
+    assert_eq!(roots(&settings), ["main"]);
     assert_eq!(settings.in_use().count(), 3);
     let other = "[pool.other]\nvolumes = [\"c\"]\n\n[series]\npool = \"other\"\n";
-    let mistake = parse(&format!("{volume}{alone}\n{other}")).expect_err("two pools").to_string();
-    assert!(mistake.contains("[series] is on \"other\""), "{mistake}");
+    let settings = parse(&format!("{volume}{alone}\n{other}")).expect("a good file");
+    assert_eq!(roots(&settings), ["other", "main"]);
 }
 
 #[test]
@@ -805,6 +806,11 @@ fn a_contract_that_counts_reads_and_writes_apart_says_so() {
     assert_eq!(terms, "custom, reads 250 IOPS, writes 300 IOPS, 125 MiB/s");
 }
 
+/// The names of the pools that stores are on.
+fn roots(settings: &Settings) -> Vec<&str> {
+    settings.roots().into_iter().map(|pool| &*pool.name).collect()
+}
+
 /// A file with these pools, all on volumes a to d.
 fn with_pools(pools: &[(&str, &[&str])]) -> String {
     let volume = |name| format!("[volume.{name}]\npath = \"/mnt/{name}\"\ncontract = \"gp3\"\n\n");
@@ -829,7 +835,7 @@ fn a_pool_may_have_pools_as_members() {
     assert!(of("far").scrub_every.is_some() && of("main").scrub_every.is_some());
     let text = with_pools(&[("main", &["left", "right"]), ("left", &["a"]), ("right", &["b"])]);
     let settings = parse(&text).expect("it is right");
-    let main = settings.pool().expect("it is there");
+    let main = settings.roots()[0];
     assert_eq!((main.scrub_every, main.migration.policy), (None, policy::migrate::Policy::Off));
 }
 
@@ -860,6 +866,82 @@ fn pools_that_are_no_tree_are_refused_with_the_way() {
     }
 }
 
+/// With a store of keys on `main`, and another store of block devices on `block`.
+fn with_two_roots(pools: &[(&str, &[&str])], block: &str) -> String {
+    format!("{}\n[block]\npool = {block:?}\n", with_pools(pools))
+}
+
+#[test]
+fn each_store_may_have_a_pool_of_its_own() {
+    let pools: &[(&str, &[&str])] =
+        &[("main", &["a", "far"]), ("far", &["b"]), ("other", &["c"]), ("unused", &["d"])];
+    let text = with_two_roots(pools, "other");
+    let settings = parse(&format!("{text}\n[series]\npool = \"main\"\n")).expect("it is right");
+    assert_eq!(roots(&settings), ["main", "other"]);
+    let on = settings.stores_on_pools();
+    assert_eq!(on, [("kv", "main"), ("series", "main"), ("block", "other")]);
+    let used: Vec<_> = settings.in_use().map(|volume| &*volume.name).collect();
+    assert_eq!(used, ["a", "b", "c"]);
+    let pools: Vec<_> = settings.pools_in_use().into_iter().map(|pool| &*pool.name).collect();
+    assert_eq!(pools, ["main", "other", "far"]);
+    assert_eq!(settings.pool_with("c").map(|pool| &*pool.name), Some("other"));
+    let again = parse(&settings.to_string()).expect("what is shown is a file");
+    assert_eq!(again.to_string(), settings.to_string());
+    // The machine's limits are for the volumes of all pools.
+    let limited = format!("{text}\n[instance]\niops = 3000\n");
+    let settings = parse(&limited).expect("it is right");
+    let parts = crate::wiring::parts(&settings);
+    let parts: Vec<_> = parts.iter().map(|(_, part)| part.paid_iops()).collect();
+    assert_eq!(parts, [Some(1000); 3]);
+    let mistake = parse(&limited.replace("3000", "2")).expect_err("too little").to_string();
+    assert!(mistake.contains("a whole number from 3"), "{mistake}");
+}
+
+#[test]
+fn pools_of_stores_that_are_not_apart_are_refused_with_the_ways() {
+    type Pools<'a> = &'a [(&'a str, &'a [&'a str])];
+    let cases: [(Pools<'_>, &str, &str); 5] = [
+        (
+            &[("main", &["a", "left"]), ("left", &["b"])],
+            "left",
+            "block.pool: found \"left\", while [kv] is on \"main\": main > left; accepted: \"main\" as well, or a \
+             pool apart from it",
+        ),
+        (
+            &[("main", &["a"]), ("outer", &["b", "left"]), ("left", &["main"])],
+            "outer",
+            "block.pool: found \"outer\", while [kv] is on \"main\": outer > left > main; accepted: \"main\" as \
+             well, or a pool apart from it",
+        ),
+        (
+            &[("main", &["left"]), ("left", &["a", "b"]), ("other", &["c", "b"])],
+            "other",
+            "block.pool: found \"other\", while [kv] is on \"main\": other > b and main > left > b; accepted: \
+             \"main\" as well, or a pool that shares nothing with it",
+        ),
+        (
+            &[("main", &["far"]), ("other", &["c", "far"]), ("far", &["a"])],
+            "other",
+            "block.pool: found \"other\", while [kv] is on \"main\": other > far and main > far; accepted: \
+             \"main\" as well, or a pool that shares nothing with it",
+        ),
+        (
+            &[("main", &["a"]), ("other", &["b"])],
+            "mian",
+            "block.pool: found \"mian\"; accepted: main, other",
+        ),
+    ];
+    for (pools, block, told) in cases {
+        let mistakes = parse(&with_two_roots(pools, block)).expect_err(told).to_string();
+        assert!(mistakes.contains(told), "{told}: {mistakes}");
+    }
+    // A store that names none is told of all.
+    let text = with_two_roots(&[("main", &["a"]), ("other", &["b"])], "other");
+    let text = text.replace("[block]\npool = \"other\"\n", "[block]\n");
+    let mistake = parse(&text).expect_err("no pool").to_string();
+    assert!(mistake.contains("block.pool: found nothing; accepted: main, other"), "{mistake}");
+}
+
 /// A store over a tier over two volumes; `tier` are the lines of the tiered pool.
 fn with_tier(tier: &str) -> String {
     let text = with_pools(&[("main", &["cached"])]);
@@ -886,7 +968,7 @@ fn a_tiered_pool_has_two_sides_and_is_a_member_of_another() {
                 [pool.near]\nvolumes = [\"a\"]\n\n[pool.far]\nvolumes = [\"b\", \"c\"]\n";
     let settings = parse(&with_tier(more)).expect("sides may be pools");
     assert_eq!(parse(&settings.to_string()).expect("it is a file").pools, settings.pools);
-    let main = settings.pool().expect("it is there");
+    let main = settings.roots()[0];
     assert_eq!(main.scrub_every, None, "the pool below reads back");
     assert_eq!(main.leaves(&settings.pools), ["a", "b", "c"]);
 }

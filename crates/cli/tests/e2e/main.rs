@@ -19,6 +19,7 @@ mod pools;
 mod probe;
 mod scrub;
 mod serve;
+mod several;
 mod shared;
 mod strangers;
 mod throttled;

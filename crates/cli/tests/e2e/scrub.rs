@@ -39,14 +39,22 @@ fn rot(place: &Place, end: &str) {
 fn scrub(server: &Server) -> Value {
     let (status, body) = server.admin("GET /scrub");
     assert_eq!(status, "HTTP/1.1 200 OK", "{body}");
-    serde_json::from_str(&body).expect("JSON")
+    only(&body)
+}
+
+/// The scrub of the only pool.
+fn only(body: &str) -> Value {
+    let all: Value = serde_json::from_str(body).expect("JSON");
+    let pools = all["pools"].as_array().expect("a list");
+    assert_eq!((pools.len(), &pools[0]["pool"]), (1, &"main".into()), "{all}");
+    pools[0].clone()
 }
 
 /// Scrubs on demand; returns the pass at its end.
 fn pass(server: &Server) -> Value {
     let (status, body) = server.admin("POST /scrub");
     assert_eq!(status, "HTTP/1.1 202 Accepted", "{body}");
-    let begun: Value = serde_json::from_str(&body).expect("JSON");
+    let begun = only(&body)["current"].clone();
     until(|| scrub(server)["last"]["number"] == begun["number"]);
     scrub(server)["last"].clone()
 }
@@ -88,7 +96,7 @@ fn a_server_finds_damage_and_repairs_it_while_it_serves() {
     assert!(ended.out.contains("the server makes this one again"), "{}", ended.out);
     let (last, metrics) = (scrub(&server)["last"].clone(), server.admin("GET /metrics").1);
     assert_eq!((&last["damaged"], &last["repaired"]), (&2.into(), &2.into()), "{last}");
-    assert!(metrics.contains("plimsoll_scrub_damaged_total 2\n"), "{metrics}");
+    assert!(metrics.contains("plimsoll_scrub_damaged_total{pool=\"main\"} 2\n"), "{metrics}");
     let log = std::fs::read_to_string(place.path("log")).expect("the log");
     let named = log.lines().filter(|line| line.contains("on volume a is damaged"));
     assert_eq!(named.count(), 2, "{log}");

@@ -74,7 +74,8 @@ fn a_store_outlives_its_cache_and_a_restart_keeps_it() {
     println!("after a restart: {hit} bytes of hits, {missed} of misses");
     assert!(hit > 4 * missed, "it is warm: {hit} and {missed}");
     let (_, metrics) = server.admin("GET /metrics");
-    for line in ["plimsoll_tier_attached{tier=\"cached\"} 1\n", "plimsoll_tier_hit_bytes_total{"] {
+    let attached = "plimsoll_tier_attached{pool=\"main\",tier=\"cached\"} 1\n";
+    for line in [attached, "plimsoll_tier_hit_bytes_total{"] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
     let top = run(&place, &["top", "--every", "100ms"]);

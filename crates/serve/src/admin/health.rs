@@ -291,7 +291,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::admin::scrub::{Pass, Scrub};
+    use crate::admin::scrub::Scrubs;
     use crate::admin::tiers::Tier;
     use crate::admin::volumes::{Changed, List, New, Volume};
     use crate::admin::{Error, block};
@@ -370,11 +370,11 @@ mod tests {
             unimplemented!("not asked here")
         }
 
-        fn scrub(&self) -> Result<Scrub, Error> {
+        fn scrub(&self, _: Option<&str>) -> Result<Scrubs, Error> {
             unimplemented!("not asked here")
         }
 
-        fn begin_scrub(&self) -> Result<Pass, Error> {
+        fn begin_scrub(&self, _: Option<&str>) -> Result<Scrubs, Error> {
             unimplemented!("not asked here")
         }
     }

@@ -33,9 +33,9 @@ pub(super) fn text(admin: &Admin, found: &Health) -> String {
     memory(&mut page, &figures.memory());
     volumes(&mut page, &figures.volumes());
     cache(&mut page, figures.cache().as_ref());
-    copies(&mut page, figures.copies().as_ref());
+    copies(&mut page, &figures.copies());
     tiers(&mut page, &figures.tiers());
-    scrub(&mut page, figures.scrub().as_ref());
+    scrub(&mut page, &figures.scrub());
     log(&mut page, figures.log().as_ref());
     resp(&mut page, admin.resp.get().map(|endpoint| &endpoint.stats));
     block(&mut page, figures.block().as_ref());
@@ -200,8 +200,8 @@ fn cache(page: &mut Page, cache: Option<&Cache>) {
     of.gauge("cache_max_bytes", "Limit of the cache", |c| c.bytes_max);
 }
 
-fn copies(page: &mut Page, copies: Option<&Copies>) {
-    let mut of = page.one(copies);
+fn copies(page: &mut Page, copies: &[Copies]) {
+    let mut of = page.each("pool", copies.iter().map(|of| (&of.pool, of)));
     of.family(Counter, "copies_made", "Copies of tables made, by purpose", |c| {
         by("why", c.made.clone())
     });
@@ -255,7 +255,8 @@ fn copies(page: &mut Page, copies: Option<&Copies>) {
 }
 
 fn tiers(page: &mut Page, tiers: &[Tier]) {
-    let mut of = page.each("tier", tiers.iter().map(|tier| (&tier.name, tier)));
+    let labels = |tier: &Tier| vec![("pool", tier.pool.clone()), ("tier", tier.name.clone())];
+    let mut of = page.of(tiers.iter().map(|tier| (labels(tier), tier)));
     of.gauge("tier_attached", "Whether the fast side is in use", |t| t.attached);
     of.counter("tier_hit_bytes", "Bytes of reads that the fast side gave", |t| t.hit_bytes);
     of.counter("tier_missed_bytes", "Bytes of reads that the slow side gave", |t| t.missed_bytes);
@@ -307,8 +308,8 @@ fn tiers(page: &mut Page, tiers: &[Tier]) {
     });
 }
 
-fn scrub(page: &mut Page, scrub: Option<&Scrub>) {
-    let mut of = page.one(scrub);
+fn scrub(page: &mut Page, scrubs: &[Scrub]) {
+    let mut of = page.each("pool", scrubs.iter().map(|of| (&of.pool, of)));
     of.counter("scrub_objects", "Objects that a scrub read back", |s| s.objects);
     of.counter("scrub_bytes", "Bytes that a scrub read back, of all copies", |s| s.bytes);
     of.counter("scrub_damaged", "Damaged copies that a scrub found", |s| s.damaged);

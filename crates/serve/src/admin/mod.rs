@@ -8,8 +8,8 @@
 //! | `GET /metrics` | OpenMetrics, within 2 s: the last figures, with their age, if a store does not answer |
 //! | `GET /figures` | a [`Snapshot`]; JSON |
 //! | `POST /reload` | 200 and what changed, 422 and what is wrong with the settings file; text |
-//! | `GET /volumes` | the volumes of the pool: [`volumes::List`]; JSON |
-//! | `POST /volumes` | takes a [`volumes::New`] into the pool: 200 and [`volumes::Changed`] |
+//! | `GET /volumes` | the volumes of the pools: [`volumes::List`]; JSON |
+//! | `POST /volumes` | takes a [`volumes::New`] into a pool: 200 and [`volumes::Changed`] |
 //! | `POST /volumes/NAME/drain` | begins to drain it in the background: 202 and a [`volumes::Volume`] |
 //! | `POST /volumes/NAME/keep` | stops the drain, so that it takes new tables again: 200 and a [`volumes::Volume`] |
 //! | `DELETE /volumes/NAME` | removes it, if empty, or away without unique objects: 200 and [`volumes::Changed`] |
@@ -23,8 +23,8 @@
 //! | `POST /tiers/NAME/flush` | writes back what is dirty there: 200 and its [`tiers::Tier`] once that is done |
 //! | `POST /tiers/NAME/detach` | does so and gives up what its fast side holds: 200 and its [`tiers::Tier`] |
 //! | `POST /tiers/NAME/detach/lost` | gives it up without a flush, also what is dirty: 200 and its [`tiers::Tier`] |
-//! | `GET /scrub` | the progress of the pool's scrub: [`scrub::Scrub`]; JSON |
-//! | `POST /scrub` | begins a pass now, unless one that was asked for is under way: 202 and the [`scrub::Pass`] |
+//! | `GET /scrub?pool=NAME` | the progress of the scrub of this pool, or of all: [`scrub::Scrubs`]; JSON |
+//! | `POST /scrub?pool=NAME` | begins a pass of this pool, or of all, now, unless one that was asked for is under way: 202 and [`scrub::Scrubs`] |
 //!
 //! A failed request has the status of its [`Error`]: 404 unknown volume, tier or device, 409 forbidden by the current state, 422
 //! invalid request, 503 a needed volume is away, 500 internal failure. For volumes, tiers, devices and scrubs the body is [`Refused`],
@@ -48,7 +48,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{FromRef, Json, Path, Request, State};
+use axum::extract::{FromRef, Json, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -60,7 +60,7 @@ pub use self::error::{Error, Refused};
 use self::health::Asker;
 pub use self::health::{Health, TierHealth};
 use self::scraper::Scraper;
-use self::scrub::{Pass, Scrub};
+use self::scrub::{Scrubs, Wanted};
 pub use self::snapshot::Snapshot;
 use self::tiers::Tier;
 use self::volumes::{Changed, List, New, Volume};
@@ -83,10 +83,10 @@ pub trait Control: Send + Sync {
     /// `Invalid`: the mistakes in the file. Nothing was changed.
     fn reload(&self) -> Result<Vec<String>, Error>;
 
-    /// The volumes of the pool.
+    /// The volumes of the pools.
     fn volumes(&self) -> List;
 
-    /// Adds a volume to the pool. Durable on return.
+    /// Adds a volume to a pool. Durable on return.
     ///
     /// # Errors
     /// The reason and the way out. Nothing was changed, unless it is `Internal`.
@@ -104,7 +104,7 @@ pub trait Control: Send + Sync {
     /// As [`Control::add_volume`].
     fn keep_volume(&self, name: &str) -> Result<Volume, Error>;
 
-    /// Removes a volume from the pool: an empty one, or one that is away and whose objects are all elsewhere. If
+    /// Removes a volume from its pool: an empty one, or one that is away and whose objects are all elsewhere. If
     /// `lost`, it may be away with objects that were only there. Durable on return.
     ///
     /// # Errors
@@ -167,18 +167,18 @@ pub trait Control: Send + Sync {
     /// As [`Control::create_device`].
     fn delete_device(&self, name: &str) -> Result<block::Device, Error>;
 
-    /// The progress of the pool's scrub.
+    /// The progress of the scrub of the pool of this name, or of all.
     ///
     /// # Errors
-    /// `NotFound`: there is no pool.
-    fn scrub(&self) -> Result<Scrub, Error>;
+    /// `NotFound`: no store is on such a pool. `Unavailable`: it is not open.
+    fn scrub(&self, pool: Option<&str>) -> Result<Scrubs, Error>;
 
-    /// Begins a pass of the pool's scrub now, in place of the current one. If a pass that was begun so is under way, that
-    /// one goes on.
+    /// Begins a pass of the scrub of the pool of this name, or of all, now, in place of the current one. If a pass that was
+    /// begun so is under way, that one goes on. The current passes of the answer are those.
     ///
     /// # Errors
-    /// `NotFound`: there is no pool.
-    fn begin_scrub(&self) -> Result<Pass, Error>;
+    /// As [`Control::scrub`].
+    fn begin_scrub(&self, pool: Option<&str>) -> Result<Scrubs, Error>;
 }
 
 /// A service that starts once its store is open.
@@ -366,12 +366,13 @@ async fn delete_device(State(admin): State<Admin>, Path(name): Path<String>) -> 
     answer(StatusCode::OK, blocking(move || admin.control.delete_device(&name)).await)
 }
 
-async fn scrub(State(admin): State<Admin>) -> Response {
-    answer(StatusCode::OK, blocking(move || admin.control.scrub()).await)
+async fn scrub(State(admin): State<Admin>, Query(of): Query<Wanted>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.scrub(of.pool.as_deref())).await)
 }
 
-async fn begin_scrub(State(admin): State<Admin>) -> Response {
-    answer(StatusCode::ACCEPTED, blocking(move || admin.control.begin_scrub()).await)
+async fn begin_scrub(State(admin): State<Admin>, Query(of): Query<Wanted>) -> Response {
+    let begun = blocking(move || admin.control.begin_scrub(of.pool.as_deref())).await;
+    answer(StatusCode::ACCEPTED, begun)
 }
 
 fn answer<T: Serialize>(good: StatusCode, done: Result<T, Error>) -> Response {

@@ -1,8 +1,22 @@
-//! `/scrub`: the passes that read back every copy of a pool's objects; answers as JSON.
+//! `/scrub`: the passes that read back every copy of the objects of pools; answers as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// The answer to `GET /scrub`.
+/// The answer to `GET /scrub` and `POST /scrub`, of all pools or of the one that `?pool=` names.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Scrubs {
+    /// Each pool that stores are on. After a `POST`, its current pass is the one begun, or going on.
+    pub pools: Vec<Scrub>,
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Wanted {
+    /// The name of a pool; all if there is none.
+    pub(super) pool: Option<String>,
+}
+
+/// The scrub of one pool.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Scrub {
     /// The name of the pool.
@@ -15,7 +29,7 @@ pub struct Scrub {
     pub age_s: Option<u64>,
 }
 
-/// One pass; also the answer to `POST /scrub`.
+/// One pass.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Pass {
     /// Its number: each pass has a higher one than the pass before.

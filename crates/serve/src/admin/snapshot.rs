@@ -27,9 +27,12 @@ pub struct Snapshot {
     /// Blocks requested of the store's cache, by what answered: `volume` is a miss. Empty without a cache.
     #[serde(default)]
     pub cache_reads: BTreeMap<String, u64>,
-    /// Copies of tables; `None` if the pool makes none.
+    /// Copies of tables, if stores are on one pool only; see `pools`.
     #[serde(default)]
     pub copies: Option<Copies>,
+    /// Copies of tables of each pool that stores are on.
+    #[serde(default)]
+    pub pools: Vec<Copies>,
     /// The log store under time series, if there is one.
     #[serde(default)]
     pub log: Option<Log>,
@@ -48,6 +51,9 @@ pub struct Snapshot {
 pub struct Volume {
     /// Its name in the settings.
     pub name: String,
+    /// The pool with stores that it is below; empty if a store has it for itself.
+    #[serde(default)]
+    pub pool: String,
     /// The pools between it and that of the stores, outermost first, with slashes between them; mostly empty.
     #[serde(default)]
     pub below: String,
@@ -125,6 +131,7 @@ impl Snapshot {
         let figures = &*admin.figures;
         let memory = figures.memory();
         let reads = figures.cache().map(|cache| cache.reads);
+        let pools = figures.copies();
         let reads = reads.iter().flatten().map(|&(path, count)| (path.to_owned(), count));
         Self {
             uptime_s: figures.uptime().as_secs_f64(),
@@ -133,7 +140,8 @@ impl Snapshot {
             memory_store_max_bytes: memory.store_max,
             volumes: figures.volumes().into_iter().map(Volume::from).collect(),
             cache_reads: reads.collect(),
-            copies: figures.copies(),
+            copies: pools.first().filter(|_| pools.len() == 1).cloned(),
+            pools,
             log: figures.log(),
             block: figures.block(),
             tiers: figures.tiers(),
@@ -151,6 +159,7 @@ impl From<figures::Volume> for Volume {
         let finding = volume.findings.iter().find(|(_, holds)| *holds);
         Self {
             name: volume.name,
+            pool: volume.pool,
             below: volume.below,
             contract: volume.contract,
             paid_iops: volume.paid_iops,

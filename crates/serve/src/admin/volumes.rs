@@ -1,4 +1,4 @@
-//! `/volumes`: the volumes of the pool, changed in service; requests and answers as JSON.
+//! `/volumes`: the volumes of the pools, changed in service; requests and answers as JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +24,20 @@ pub struct List {
     /// Objects without a readable copy, or with too few fragments: their volumes are away or lost.
     #[serde(default)]
     pub unreadable_objects: u64,
+    /// The other pools that stores are on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<Self>,
 }
 
-/// A volume of the pool.
+impl List {
+    /// The volumes of all pools.
+    pub fn into_volumes(self) -> impl Iterator<Item = Volume> {
+        let more = self.more.into_iter().flat_map(|list| list.volumes);
+        self.volumes.into_iter().chain(more)
+    }
+}
+
+/// A volume of a pool.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Volume {
     /// Its name in the settings.
@@ -99,7 +110,7 @@ pub struct New {
     /// The keys of its section in the settings file. Empty if the file has the section already.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
-    /// The pool that it joins; that of the stores if none is named.
+    /// The pool that it joins; if none is named, the one that stores are on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
 }

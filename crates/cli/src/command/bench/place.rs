@@ -115,7 +115,7 @@ impl Place {
 
     /// The pool.
     pub(super) fn pool(&self) -> &Pool {
-        self.settings.pool().expect("[kv] names one")
+        self.settings.pool(&self.kv().pool).expect("[kv] names one")
     }
 
     fn check_room(&self, store: &Store, records: u64, shape: Shape) -> anyhow::Result<()> {

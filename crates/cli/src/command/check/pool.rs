@@ -14,13 +14,24 @@ use crate::program::finding;
 /// What a bad copy beside a good one needs.
 pub(super) const BY_REPAIR: &str = "--scrub --repair drops this one";
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(super) struct Found {
     objects: u64,
     bytes: u64,
     /// Objects of block devices that were not read: a server reads them.
     left_out: u64,
     findings: Vec<Finding>,
+}
+
+/// The findings of one of several pools.
+#[derive(Serialize)]
+pub(super) struct Named {
+    /// The pool's name.
+    pub(super) name: String,
+    /// The manifest compared with the volumes; `None` if the pool was not made yet, or a server has it open.
+    pub(super) pool: Option<Found>,
+    /// Tables compared with their checksums, if they were read.
+    pub(super) scrub: Option<Found>,
 }
 
 /// The repairs of a scrub's findings.

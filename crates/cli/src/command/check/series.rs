@@ -11,7 +11,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::{VolumeFound, log, volumes};
-use crate::settings::{On, Series, Settings};
+use crate::settings::{On, Pool, Series, Settings};
 use crate::wiring;
 
 /// Volumes with their names for readers.
@@ -50,20 +50,22 @@ struct Gap {
     resumes: u64,
 }
 
-/// The store of a settings file: its volumes and contents; no contents if it was not made yet, or a volume is away.
+/// The store of a settings file: its volumes and contents. `is_made` says whether a pool was made. No contents if it was not made yet, or a volume is away.
 pub(super) fn check(
     settings: &Settings,
     series: &Series,
-    is_pool_made: bool,
+    is_made: impl Fn(&str) -> bool,
     scrub: bool,
     say: &dyn Fn(String),
 ) -> anyhow::Result<(Vec<VolumeFound>, Option<Found>)> {
-    let On::Volumes(names) = &series.on else {
-        let store = match is_pool_made {
-            true => check_on_pool(settings, &series.options.name, scrub, say)?,
-            false => not_made(say),
-        };
-        return Ok((Vec::new(), store));
+    let names = match &series.on {
+        On::Volumes(names) => names,
+        On::Pool(pool) if is_made(pool) => {
+            let pool = settings.pool(pool).expect("the settings were checked: stores name pools");
+            let store = check_on_pool(settings, pool, &series.options.name, scrub, say)?;
+            return Ok((Vec::new(), store));
+        }
+        On::Pool(_) => return Ok((Vec::new(), not_made(say))),
     };
     let recipes = wiring::series_volumes(settings, names);
     let devices = Devices::open(&recipes, &Clock::real()).context("series.volumes")?;
@@ -83,14 +85,14 @@ fn not_made(say: &dyn Fn(String)) -> Option<Found> {
     None
 }
 
-/// The contents of the store on the pool of the settings, which is opened for it.
+/// The contents of the store on this pool, which is opened for it.
 fn check_on_pool(
     settings: &Settings,
+    pool: &Pool,
     name: &String,
     scrub: bool,
     say: &dyn Fn(String),
 ) -> anyhow::Result<Option<Found>> {
-    let pool = settings.pool().expect("the pool of a store is the pool in use");
     let below = crate::members::Members::open(settings, pool, &Clock::real())?;
     let spread = below.open_pool(wiring::opening(settings, pool))?;
     let members: Members = vec![(pool.name.clone(), Arc::new(spread.clone()) as _)];

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
-use serve::admin::scrub::{Pass, Scrub};
+use anyhow::{Context, bail};
+use serve::admin::scrub::{Pass, Scrub, Scrubs};
 use serve::admin::volumes::List;
 use volume::Clock;
 use volume::task::block_on;
@@ -14,33 +14,43 @@ use crate::command::admin::Where;
 /// The polling interval of a scrub.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Makes the server scrub this pool, shows the progress, and returns the findings.
-pub(super) fn check(args: &Args, pool: &str) -> anyhow::Result<Document> {
+/// Makes the server scrub this pool, shows the progress, and adds the findings; returns whether all is well.
+pub(super) fn check(args: &Args, name: &str, document: &mut Document) -> anyhow::Result<bool> {
     let say = |line: String| args.say(line);
     let file = args.file.clone().filter(|_| args.admin.is_none());
     let endpoint = Where { file, admin: args.admin.clone() }.endpoint()?;
-    let List { pool: served, volumes, .. } = endpoint.get("/volumes")?;
-    if served != pool {
+    let mut list: List = endpoint.get("/volumes")?;
+    let mut lists = std::mem::take(&mut list.more);
+    lists.insert(0, list);
+    let Some(at) = lists.iter().position(|list| list.pool == name) else {
+        let served: Vec<_> = lists.iter().map(|list| &*list.pool).collect();
         bail!(
-            "{endpoint}: this server has pool {served}, and another program has the volumes of {pool} open"
+            "{endpoint}: this server has pool {}, and another program has the volumes of {name} open",
+            served.join(", ")
         );
-    }
-    say(format!("pool {pool}: a server has it open, and scrubs it"));
-    let mut pass: Pass = endpoint.post("/scrub", None::<&()>)?;
+    };
+    let volumes = lists.swap_remove(at).volumes;
+    say(format!("pool {name}: a server has it open, and scrubs it"));
+    // Names in settings need no encoding.
+    let path = format!("/scrub?pool={name}");
+    let Scrubs { mut pools } = endpoint.post(&path, None::<&()>)?;
+    let begun = pools.pop().and_then(|scrub| scrub.current);
+    let mut pass = begun.context("the server did not begin a scrub")?;
     let bar = pool::bar()?;
     let clock = Clock::real();
     let ended = loop {
         bar.set_length(pass.bytes_of);
         bar.set_position(pass.bytes);
         block_on(clock.sleep(LOOK_EVERY));
-        let Scrub { current, last, .. } = endpoint.get("/scrub")?;
+        let Scrubs { mut pools } = endpoint.get(&path)?;
+        let Scrub { current, last, .. } = pools.pop().context("the server has no such pool")?;
         let is_it = |other: &Pass| other.number == pass.number;
         match (current.filter(is_it), last.filter(is_it)) {
             (_, Some(ended)) => break ended,
             (Some(current), None) => pass = current,
             (None, None) => {
                 bar.abandon();
-                bail!("pool {pool}: the server was restarted; `GET /scrub` shows the progress");
+                bail!("pool {name}: the server was restarted; `GET /scrub` shows the progress");
             }
         }
     };
@@ -54,6 +64,8 @@ pub(super) fn check(args: &Args, pool: &str) -> anyhow::Result<Document> {
         free_bytes: volume.free_bytes,
         away: volume.problem,
     });
-    let volumes = volumes.collect();
-    Ok(Document { good: good && all_here, volumes, scrub: Some(found), ..Document::default() })
+    document.volumes.extend(volumes);
+    document.scrub = Some(found.clone());
+    document.pools.push(pool::Named { name: name.to_owned(), pool: None, scrub: Some(found) });
+    Ok(good && all_here)
 }

@@ -98,7 +98,8 @@ impl Screen {
         let mut lines = vec![Line::from(first), Line::raw(volumes), Line::raw(store)];
         lines.extend(view.block.iter().flat_map(block));
         lines.extend(view.tiers.iter().map(tier));
-        lines.extend(view.copies.as_ref().and_then(copies));
+        let several = view.copies.len() > 1;
+        lines.extend(view.copies.iter().filter_map(|of| copies(of, several)));
         lines
     }
 }
@@ -172,13 +173,14 @@ fn size(bytes: Option<f64>) -> String {
     bytes.map_or("-".into(), |bytes| Bytes(bytes as u64).to_string())
 }
 
-/// The state of copies, while there is any work.
-fn copies(of: &Copies) -> Option<Line<'static>> {
+/// The state of a pool's copies, while there is any work; with its name if there are `several` pools.
+fn copies(of: &Copies, several: bool) -> Option<Line<'static>> {
     let Copies { planned, in_flight, promised, short_objects, short_bytes, .. } = of;
     if planned + in_flight + short_objects + of.unreadable_objects == 0 {
         return None;
     }
-    let mut text = format!("copies: {in_flight} being made, {planned} planned");
+    let name = if several { format!(" of {}", of.pool) } else { String::new() };
+    let mut text = format!("copies{name}: {in_flight} being made, {planned} planned");
     if *short_objects > 0 {
         let bytes = Bytes(*short_bytes);
         text.push_str(&format!("; {short_objects} objects ({bytes}) have fewer than {promised}"));

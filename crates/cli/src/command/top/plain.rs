@@ -32,7 +32,10 @@ pub(super) fn lines(view: &View) -> String {
 
 fn summary(view: &View) -> String {
     let (held, most) = view.memory;
-    let copies = |figure: fn(&Copies) -> u64| shown(view.copies.as_ref().map(figure));
+    let copies = |figure: fn(&Copies) -> u64| {
+        let some = (!view.copies.is_empty()).then(|| view.copies.iter().map(figure).sum::<u64>());
+        shown(some)
+    };
     format!(
         "# uptime_s {:.0} seconds {} commands_per_s {} clients {} hit_ratio {} memory_bytes {held} \
          memory_max_bytes {most} copies_in_flight {} copies_planned {} short_objects {} \

@@ -24,8 +24,8 @@ pub(super) struct View {
     pub(super) hits: Option<f64>,
     /// The bytes of the store's memory in use, and their limit.
     pub(super) memory: (u64, u64),
-    /// Copies of tables under way, and the shortfall of the replication target; `None` if the pool makes no copies.
-    pub(super) copies: Option<Copies>,
+    /// Copies of tables under way, and the shortfall of the replication target, of each pool that stores are on.
+    pub(super) copies: Vec<Copies>,
     /// What the block devices do; `None` if there is no store of them.
     pub(super) block: Option<BlockRates>,
     /// The cache tiers.
@@ -126,7 +126,7 @@ impl View {
         let rows = now.volumes.iter().map(|volume| {
             let named = |other: &&Volume| other.name == volume.name;
             let before = before.and_then(|before| before.volumes.iter().find(named));
-            Row::between(before, volume, seconds)
+            Row { name: path(volume, now.pools.len() > 1), ..Row::between(before, volume, seconds) }
         });
         let block = now.block.as_ref().map(|block| {
             let before = before.and_then(|before| before.block.as_ref());
@@ -144,7 +144,7 @@ impl View {
             clients: now.resp.as_ref().map(|endpoint| endpoint.clients),
             hits: hits(before, now),
             memory: (now.memory_store_bytes, now.memory_store_max_bytes),
-            copies: now.copies.clone(),
+            copies: now.pools.clone(),
             block,
             tiers: tiers.collect(),
             rows: rows.collect(),
@@ -176,6 +176,13 @@ impl View {
     }
 }
 
+/// The name of a volume after those of the pools above it. That of the outermost is left out, unless there are `several`.
+fn path(of: &Volume, several: bool) -> String {
+    let root = several.then_some(&*of.pool);
+    let names = root.into_iter().chain([&*of.below, &*of.name]);
+    names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/")
+}
+
 impl Row {
     fn between(before: Option<&Volume>, now: &Volume, seconds: Option<f64>) -> Self {
         let rate =
@@ -185,10 +192,7 @@ impl Row {
             Waiting::between(before.and_then(|before| before.classes.get(at)), class)
         });
         Self {
-            name: match now.below.is_empty() {
-                true => now.name.clone(),
-                false => format!("{}/{}", now.below, now.name),
-            },
+            name: path(now, false),
             iops: rate(|volume| volume.ops),
             bytes: rate(|volume| volume.bytes),
             paid_iops: now.paid_iops,
@@ -295,6 +299,7 @@ pub(super) mod tests {
         };
         let volume = |name: &str, paid_iops, used, ops, classes| Volume {
             name: name.into(),
+            pool: "main".into(),
             below: String::new(),
             contract: "gp3".into(),
             paid_iops,
@@ -367,14 +372,14 @@ pub(super) mod tests {
         now.cache_reads =
             [("passive".into(), 250), ("prefetched".into(), 30), ("volume".into(), 70)].into();
         now.resp = Some(Resp { clients: 5, commands: 21_000, errors: 0 });
-        now.copies = Some(Copies {
+        now.pools = vec![Copies {
             planned: 12,
             in_flight: 2,
             promised: 2,
             short_objects: 14,
             short_bytes: 800 << 20,
             ..Copies::default()
-        });
+        }];
         (before, now)
     }
 
