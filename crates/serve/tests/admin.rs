@@ -93,6 +93,7 @@ impl Figures for Program {
             denied: 0,
         };
         let real = figures::Volume {
+            pool: "main".into(),
             below: String::new(),
             name: "a".into(),
             contract: "gp3".into(),
