@@ -35,7 +35,13 @@ fn a_lost_fast_volume_costs_the_blocks_that_it_had_and_no_others() {
         disks.create("disk", 4 * REGION).await.unwrap();
         let disk = device(&disks, "disk").await;
         disk.write(0, bytes(4 * REGION as usize, 1), Durable::Now).await.unwrap();
-        // What was written lies on both volumes; what is overwritten now stays on the fast one.
+        disks.close().await.unwrap();
+        pool.close().await.unwrap();
+        t.flush().await.unwrap();
+        assert_eq!(t.figures().dirty_bytes, 0);
+        // The slow volume has everything; what is overwritten now is on the fast one alone.
+        let (pool, disks) = store(&t, &clock).await;
+        let disk = device(&disks, "disk").await;
         disk.write(0, bytes(64 << 10, 2), Durable::Now).await.unwrap();
         disk.write(0, bytes(64 << 10, 3), Durable::Now).await.unwrap();
         disks.close().await.unwrap();
