@@ -869,8 +869,8 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_copy_seconds histogram
             plimsoll_copy_seconds_sum{pool="main"} 2.0
             plimsoll_copy_seconds_count{pool="main"} 6
-            plimsoll_copy_seconds_bucket{pool="main",le="1.0"} 6
-            plimsoll_copy_seconds_bucket{pool="main",le="+Inf"} 6
+            plimsoll_copy_seconds_bucket{le="1.0",pool="main"} 6
+            plimsoll_copy_seconds_bucket{le="+Inf",pool="main"} 6
             # HELP plimsoll_copies_born New tables that were created with an extra copy
             # TYPE plimsoll_copies_born counter
             plimsoll_copies_born_total{pool="main"} 2

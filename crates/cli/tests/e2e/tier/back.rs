@@ -92,10 +92,10 @@ fn a_killed_server_has_what_it_kept_back() {
     assert!(count(&server, "dirty_bytes") >= MIB as u64, "{}", figures(&server));
     let (_, metrics) = server.admin("GET /metrics");
     for line in [
-        "plimsoll_tier_dirty_bytes{tier=\"cached\"} ",
-        "plimsoll_tier_dirty_age_seconds{tier=\"cached\"} ",
-        "plimsoll_tier_stale_bytes{tier=\"cached\"} 0\n",
-        "plimsoll_tier_flush_mode{tier=\"cached\",mode=\"idle\"} 1\n",
+        "plimsoll_tier_dirty_bytes{pool=\"main\",tier=\"cached\"} ",
+        "plimsoll_tier_dirty_age_seconds{pool=\"main\",tier=\"cached\"} ",
+        "plimsoll_tier_stale_bytes{pool=\"main\",tier=\"cached\"} 0\n",
+        "plimsoll_tier_flush_mode{pool=\"main\",tier=\"cached\",mode=\"idle\"} 1\n",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
