@@ -278,13 +278,14 @@ impl TierObject {
         if !back.end() {
             return Ok(false);
         }
+        if !at_once {
+            // A sync must cover it also if the caller gives up from here on: readers see it already.
+            track.written_back();
+        }
         // Also if it need not be durable: the death of the process alone must not lose it.
         if !back.is_recorded {
             let extents = units(&range, self.shared.unit);
             return back::commit(&self.shared, &fast, track, extents).await;
-        }
-        if !is_durable {
-            track.written_back();
         }
         Ok(true)
     }

@@ -8,7 +8,7 @@ use super::*;
 /// A tier over `slow`, with `fast`.
 async fn tier(slow: &Mem, fast: Option<&Mem>, clock: &Clock) -> Arc<Tier> {
     let fast = fast.map(|fast| Arc::new(fast.clone()) as Arc<dyn Volume>);
-    let options = TierOptions { writes: Writes::Back, ..TierOptions::new(16 << 20, 7) };
+    let options = TierOptions { writes: Writes::Back, ..TierOptions::new(64 << 20, 7) };
     let opened = Tier::open(Arc::new(slow.clone()), fast, options, Box::new(Always), clock);
     Arc::new(opened.await.unwrap())
 }
