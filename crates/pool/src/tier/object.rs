@@ -44,6 +44,17 @@ struct Change {
     _flushes: Option<Claim>,
 }
 
+/// A write to the fast volume that the next sync covers, from its end on.
+struct Noted<'a>(Option<&'a Track>);
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        if let Some(track) = self.0 {
+            track.written_back();
+        }
+    }
+}
+
 impl TierObject {
     /// Whether every call goes to the slow volume.
     fn is_plain(&self) -> bool {
@@ -270,6 +281,8 @@ impl TierObject {
             }
         };
         let at_once = is_durable && back.is_recorded;
+        // Readers may see it even if the caller gives up: the next sync covers it.
+        let mut noted = Noted(Some(track));
         if let Err(e) = back.write(offset, data, io, at_once).await {
             drop(back);
             self.fast_failed(&fast, offset, &e);
@@ -278,13 +291,14 @@ impl TierObject {
         if !back.end() {
             return Ok(false);
         }
+        if at_once {
+            noted.0 = None;
+        }
+        drop(noted);
         // Also if it need not be durable: the death of the process alone must not lose it.
         if !back.is_recorded {
             let extents = units(&range, self.shared.unit);
             return back::commit(&self.shared, &fast, track, extents).await;
-        }
-        if !is_durable {
-            track.written_back();
         }
         Ok(true)
     }
