@@ -25,6 +25,9 @@ use super::scheme::Scheme;
 use super::speculative::{parities_of, token};
 use super::timeline::{Action, Join};
 
+/// A read that goes on with an action.
+type Read<S> = Box<dyn FnOnce(&mut S, Action<S>)>;
+
 /// The server whose disk is lost.
 const LOST: usize = 0;
 
@@ -163,7 +166,7 @@ impl Cluster {
         let plan = rebuild::plan(lost, &(0..STRIP), DATA, &strips, &indexes);
         let parts = plan.expect("one strip is lost");
         let mut bytes = Vec::new();
-        let mut reads: Vec<Box<dyn FnOnce(&mut Self, Action<Self>)>> = Vec::new();
+        let mut reads: Vec<Read<Self>> = Vec::new();
         for part in parts {
             let range = part.range;
             let (start, len) = (range.start, range.end - range.start);

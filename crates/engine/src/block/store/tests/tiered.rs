@@ -61,7 +61,8 @@ fn a_lost_fast_volume_costs_the_blocks_that_it_had_and_no_others() {
         let partial = disk.write(4096 + 5, bytes(10, 4), Durable::Now).await;
         assert!(matches!(partial, Err(Error::Corrupt(_))), "{partial:?}");
         // A pass over regions in doubt ends, and says what is damaged.
-        disks.0.devices.lock()["disk"].clean_all().await.unwrap();
+        let disk = Arc::clone(&disks.0.devices.lock()["disk"]);
+        disk.clean_all().await.unwrap();
         assert!(disks.health().damaged > 0);
         disk.write(0, bytes(1 << 20, 5), Durable::Now).await.unwrap();
         assert_eq!(read(&*disk, 0, 4096).await.unwrap(), [5; 4096]);
