@@ -1,13 +1,5 @@
 //! Devices are made, resized and deleted.
 
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-use policy::purpose::Io;
-use volume::layer::call::Op;
-use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
-use volume::{Intent, IoBuf, Limits, Listed, Object, Pending, Space};
-
 use super::*;
 
 #[test]
@@ -151,100 +143,5 @@ fn what_was_cut_off_before_a_crash_is_in_doubt_when_the_device_grows() {
         store.resize("disk", 2 * REGION, false).await.unwrap();
         let disk = device(&store, "disk").await;
         assert_eq!(read(&*disk, REGION, 4096).await.unwrap(), [0; 4096]);
-    });
-}
-
-/// A volume on which a rename is done and then reported as failed, where it is told so.
-struct Late {
-    inner: Fault<Mem>,
-    is_late: Arc<AtomicBool>,
-}
-
-impl Volume for Late {
-    fn rename(&self, from: &Name, to: &Name) -> Pending<'_, ()> {
-        let renamed = self.inner.rename(from, to);
-        Box::pin(async move {
-            renamed.await?;
-            match self.is_late.load(Ordering::Relaxed) {
-                true => Err(volume::Error::new(ErrorKind::TimedOut, "no answer")),
-                false => Ok(()),
-            }
-        })
-    }
-
-    volume::forward! {
-        self => self.inner;
-        fn create(name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>>;
-        fn open(name: &Name) -> Pending<'_, Arc<dyn Object>>;
-        fn remove(name: &Name) -> Pending<'_, ()>;
-        fn list() -> Pending<'_, Vec<Listed>>;
-        fn space() -> Pending<'_, Space>;
-        fn expected_wait() -> Duration;
-        fn limits() -> Limits;
-        fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
-        fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
-    }
-}
-
-/// A volume that keeps its objects, and how it fails.
-struct Failing {
-    mem: Mem,
-    clock: Clock,
-    plan: FaultPlan,
-    is_late: Arc<AtomicBool>,
-}
-
-impl Failing {
-    fn new() -> Self {
-        let (mem, clock) = (Mem::new("v0"), Clock::simulated());
-        Self { mem, clock, plan: FaultPlan::new(1), is_late: Arc::default() }
-    }
-
-    async fn open(&self) -> Store {
-        let inner = Fault::new(self.mem.clone(), "v0", &self.plan, &self.clock);
-        let volume = Arc::new(Late { inner, is_late: Arc::clone(&self.is_late) });
-        Store::open(volume, Options::default(), self.clock.clone()).await.unwrap()
-    }
-
-    fn set_late(&self, is_late: bool) {
-        self.is_late.store(is_late, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn a_device_whose_creation_failed_late_does_not_share_its_number() {
-    let failing = Failing::new();
-    failing.clock.run(async {
-        let store = failing.open().await;
-        failing.set_late(true);
-        store.create("a", 4096).await.unwrap_err();
-        failing.set_late(false);
-        // If its marks had the name of those of the first one, these would be removed, and then not made again.
-        let refused = Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Create);
-        failing.plan.inject(refused.named("*/marks").calls(1..u64::MAX));
-        let _ = store.create("b", 4096).await;
-        failing.plan.clear();
-        drop(store);
-        let store = failing.open().await;
-        assert!(store.names().iter().all(|name| ["a", "b"].contains(&&**name)));
-    });
-}
-
-#[test]
-fn a_change_of_the_size_that_failed_late_does_not_come_back() {
-    let failing = Failing::new();
-    failing.clock.run(async {
-        let store = failing.open().await;
-        store.create("a", 8192).await.unwrap();
-        failing.set_late(true);
-        store.resize("a", 4096, true).await.unwrap_err();
-        failing.set_late(false);
-        store.tend().await.unwrap();
-        let disk = device(&store, "a").await;
-        disk.write(4096, bytes(4096, 1), Durable::Now).await.unwrap();
-        drop((disk, store));
-        let store = failing.open().await;
-        let disk = device(&store, "a").await;
-        assert_eq!(read(&*disk, 4096, 4096).await.unwrap(), [1; 4096]);
     });
 }
