@@ -13,7 +13,7 @@ use super::timeline::Action;
 /// Journals in which nothing is forgotten during a run.
 pub(super) const LARGE: Options = options(64 * GIB);
 
-/// A journal of so many bytes.
+/// A journal with this capacity in bytes.
 pub(super) const fn options(capacity: u64) -> Options {
     Options { capacity, header: 64, align: 512, extents_max: 4096 }
 }

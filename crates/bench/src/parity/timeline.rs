@@ -50,7 +50,7 @@ impl<W> Timeline<W> {
 pub(super) struct Join<W>(Rc<RefCell<(usize, Option<Action<W>>)>>);
 
 impl<W: 'static> Join<W> {
-    /// `done` follows after so many parts, at least one.
+    /// `done` follows once this number of parts has ended, at least one.
     pub(super) fn new(parts: usize, done: Action<W>) -> Self {
         assert!(parts > 0, "a join of nothing would never end");
         Self(Rc::new(RefCell::new((parts, Some(done)))))

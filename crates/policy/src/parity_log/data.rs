@@ -401,7 +401,7 @@ impl Data {
         }
     }
 
-    /// Starts whoever can have its range now.
+    /// Starts the requests whose ranges are free now.
     fn grant(&mut self) {
         while self.is_serving()
             && let Some(owner) = self.locks.grant()

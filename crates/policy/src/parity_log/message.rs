@@ -43,7 +43,7 @@ pub enum Ask {
     },
     /// All lower versions of the strip are in place, or were discarded.
     Below(Version),
-    /// A write that nobody acknowledged is to be forgotten.
+    /// The parity server forgets a write that the data server did not acknowledge.
     Discard(Version),
     /// What do you have of the strip?
     Report,

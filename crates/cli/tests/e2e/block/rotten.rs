@@ -1,4 +1,4 @@
-//! Bytes of a device that rot on one volume are found and repaired by a scrub, while nobody reads them.
+//! A scrub finds and repairs bytes of a device that rot on one volume before a client reads them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -77,7 +77,7 @@ fn a_scrub_repairs_blocks_that_rot_on_one_copy_and_names_those_that_none_has() {
     assert!(nbd.read(0, 1 << 20) == [7; 1 << 20]);
     server.stop();
 
-    // Without a server nobody has the checksums at hand.
+    // Without a server the store with the checksums is not open.
     let ended = place.run(&["check", "-c", "plimsoll.toml", "--scrub"]);
     assert!(ended.status.success(), "{}{}", ended.out, ended.err);
     assert!(ended.out.contains("2 objects of block devices were not read"), "{}", ended.out);

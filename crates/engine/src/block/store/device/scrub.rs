@@ -154,7 +154,7 @@ impl Device {
             return Ok(Scrubbed::default());
         }
         self.verify_blocks(&blocks, io).await?;
-        // Nobody writes these pages meanwhile.
+        // The cleaner writes none of these pages meanwhile.
         let mut locks = Vec::new();
         for (_, page) in &pages {
             locks.push(page.io.lock().await);
