@@ -136,9 +136,29 @@ pub fn plan(
     price: Price,
 ) -> Result<Plan, TooFew> {
     let row = Row::new(code, dirty, missing, price.weights())?;
-    let drafts = row.delta().into_iter().chain(row.encodings());
-    let lightest = drafts.min_by_key(|draft| draft.weight(&row.weights));
-    Ok(lightest.expect("a row with enough fragments can be encoded").into_plan())
+    Ok(lightest(&row, row.delta().into_iter().chain(row.encodings())))
+}
+
+/// The same without [`How::Delta`]: the old values of dirty blocks are not to be trusted.
+///
+/// # Errors
+/// More fragments are missing than the code has of parity.
+///
+/// # Panics
+/// As [`plan`].
+pub fn plan_of_new(
+    code: Code,
+    dirty: &[(usize, u32)],
+    missing: &[usize],
+    price: Price,
+) -> Result<Plan, TooFew> {
+    let row = Row::new(code, dirty, missing, price.weights())?;
+    Ok(lightest(&row, row.encodings()))
+}
+
+fn lightest(row: &Row, drafts: impl IntoIterator<Item = Draft>) -> Plan {
+    let lightest = drafts.into_iter().min_by_key(|draft| draft.weight(&row.weights));
+    lightest.expect("a row with enough fragments can be encoded").into_plan()
 }
 
 impl Plan {

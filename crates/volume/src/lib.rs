@@ -41,7 +41,7 @@ pub use limits::Limits;
 pub use name::Name;
 pub use policy::intent::Intent;
 pub use policy::purpose::Io;
-pub use verify::{Verified, Verify};
+pub use verify::{BlockSum, Expected, Verified, Verify};
 
 /// An operation under way. Dropping it gives up waiting; an I/O that reached the device still ends.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;

@@ -36,6 +36,14 @@ fn one_block_is_changed_with_its_parity_alone() {
 }
 
 #[test]
+fn old_values_that_are_not_to_be_trusted_are_not_read() {
+    let plan = plan_of_new(code(), &[(1, 7)], &[], GP3).unwrap();
+    assert_eq!(plan.how, How::Encode);
+    assert_eq!(spans(&plan.reads), [0, 2, 3].map(|i| (i, 7..8)));
+    assert_eq!(spans(&plan.writes), [1, 4, 5].map(|i| (i, 7..8)));
+}
+
+#[test]
 fn a_row_that_is_dirty_as_a_whole_reads_nothing() {
     let blocks: Vec<u32> = (0..64).collect();
     let plan = plan(code(), &dirty(0..4, &blocks), &[], GP3).unwrap();

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
+use volume::BlockSum;
+
 use super::record::Value;
 use crate::leaf::ObjectId;
 
@@ -16,6 +18,19 @@ pub(super) struct Entry {
     pub(super) batch: u64,
     /// Unique: a later value of the block has another.
     version: u64,
+    /// What the block has in place.
+    below: Below,
+}
+
+/// What a block has in place while the log has a newer value of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Below {
+    /// The value that its store knew until the write that is in the log.
+    Latest,
+    /// Bytes with this checksum.
+    Sum(BlockSum),
+    /// An older value.
+    Unknown,
 }
 
 /// The newest values of all blocks that are not known to be in place.
@@ -41,6 +56,16 @@ struct Use {
     written: Vec<(ObjectId, u64)>,
 }
 
+impl Entry {
+    /// The checksum of what the block has in place, if it is known.
+    pub(super) const fn below(&self) -> Option<BlockSum> {
+        match self.below {
+            Below::Sum(sum) => Some(sum),
+            Below::Latest | Below::Unknown => None,
+        }
+    }
+}
+
 impl Index {
     /// Takes note of a file, which has no record yet.
     pub(super) fn add_file(&mut self, file: u64) {
@@ -55,8 +80,14 @@ impl Index {
         (file, batch): (u64, u64),
     ) {
         self.version += 1;
-        let entry = Entry { value, file, batch, version: self.version };
-        let old = self.objects.entry(object).or_default().insert(block, entry);
+        let entries = self.objects.entry(object).or_default();
+        let below = match entries.get(&block).map(|old| old.below) {
+            None => Below::Latest,
+            Some(Below::Sum(sum)) => Below::Sum(sum),
+            Some(Below::Latest | Below::Unknown) => Below::Unknown,
+        };
+        let entry = Entry { value, file, batch, version: self.version, below };
+        let old = entries.insert(block, entry);
         self.release(old);
         let used = self.files.entry(file).or_default();
         used.live += 1;
@@ -69,11 +100,30 @@ impl Index {
         entries.range(blocks).map(|(&block, &entry)| (block, entry)).collect()
     }
 
+    /// Whether a block of a range has an only value in the log, and nobody said what it has in place.
+    pub(super) fn lacks_sums(&self, object: ObjectId, blocks: Range<u64>) -> bool {
+        let entries = self.objects.get(&object);
+        entries.is_some_and(|all| all.range(blocks).any(|(_, e)| e.below == Below::Latest))
+    }
+
+    /// The store says what the latest value of a block was, before that of the log.
+    pub(super) fn was(&mut self, object: ObjectId, block: u64, sum: Option<BlockSum>) {
+        let entry = self.objects.get_mut(&object).and_then(|entries| entries.get_mut(&block));
+        if let Some(entry) = entry.filter(|entry| entry.below == Below::Latest) {
+            entry.below = sum.map_or(Below::Unknown, Below::Sum);
+        }
+    }
+
     /// A block is in place with this entry's value.
     pub(super) fn in_place(&mut self, object: ObjectId, block: u64, entry: Entry) {
         let Some(entries) = self.objects.get_mut(&object) else { return };
-        if entries.get(&block) != Some(&entry) {
-            return;
+        match entries.get_mut(&block) {
+            Some(now) if now.version == entry.version => {}
+            Some(newer) => {
+                newer.below = Below::Sum(entry.value.sum());
+                return;
+            }
+            None => return,
         }
         let old = entries.remove(&block);
         if entries.is_empty() {

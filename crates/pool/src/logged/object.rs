@@ -8,7 +8,8 @@ use policy::placement::Code;
 use policy::purpose::Io;
 use policy::recycle::BLOCK;
 use volume::{
-    Check, Error, ErrorKind, Extent, IoBuf, IoBufMut, Object, Pending, Result, Zeros, extent,
+    Check, Error, ErrorKind, Expected, Extent, IoBuf, IoBufMut, Object, Pending, Result, Zeros,
+    extent,
 };
 
 use super::Shared;
@@ -157,10 +158,12 @@ impl Logged {
                 true => self.shared.blocks.append_durably([(record, vec![data])]).await?,
                 false => self.shared.blocks.append([(record, vec![data])]).await?,
             };
+            self.note_latest(blocks).await;
         } else {
             let _exclusive = self.base.changes.exclusive().await;
             let data = self.complete(&range, &blocks, &data, io).await?;
             self.shared.blocks.append([(self.record(&blocks, &data), vec![data])]).await?;
+            self.note_latest(blocks).await;
         }
         drop(longer);
         if durable { self.make_durable(end).await } else { Ok(()) }
@@ -245,7 +248,29 @@ impl Logged {
         let _shared = self.base.changes.shared(whole.start).await;
         let count = inner.end - inner.start;
         let record = Record::Zeros { object: self.id(), block: inner.start, count };
-        self.shared.blocks.append([(record, Vec::new())]).await.map(drop)
+        self.shared.blocks.append([(record, Vec::new())]).await?;
+        self.note_latest(inner).await;
+        Ok(())
+    }
+
+    /// Takes note of what the store knows of blocks that were in place until now. This call is under way, so that is their
+    /// value in place.
+    async fn note_latest(&self, blocks: Range<u64>) {
+        let (log, object) = (&self.shared.blocks, self.id());
+        if !log.with_index(|index| index.lacks_sums(object, blocks.clone())) {
+            return;
+        }
+        let name = self.base.handle.object_name();
+        let expected = self.spread.expected(name, blocks.clone(), None).await;
+        log.with_index(|index| {
+            for (block, expected) in blocks.zip(expected) {
+                let sum = match expected {
+                    Expected::Sum(sum) => Some(sum),
+                    Expected::Unchecked | Expected::Unknown => None,
+                };
+                index.was(object, block, sum);
+            }
+        });
     }
 
     async fn resize(&self, len: u64) -> Result<()> {

@@ -9,7 +9,7 @@
 //! record. All numbers are little-endian. [`Order`] says what the first three are.
 
 use policy::recycle::BLOCK;
-use volume::{IoBuf, IoBufMut};
+use volume::{BlockSum, IoBuf, IoBufMut};
 
 use crate::leaf::ObjectId;
 
@@ -65,6 +65,16 @@ pub(super) enum Value {
     Stored(Place),
     /// Zeros.
     Zeros,
+}
+
+impl Value {
+    /// The checksum of the block.
+    pub(super) fn sum(self) -> BlockSum {
+        match self {
+            Self::Stored(place) => BlockSum::from_crc(place.checksum),
+            Self::Zeros => BlockSum::of_zeros(),
+        }
+    }
 }
 
 /// Where the log has a block.

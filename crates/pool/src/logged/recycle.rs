@@ -8,14 +8,14 @@ use futures_util::{StreamExt, stream};
 use policy::placement::Code;
 use policy::purpose::{Io, Origin, Step};
 use policy::recycle::{BLOCK, Cost, Price};
-use volume::{Error, ErrorKind, IoBuf, IoBufMut, Object, Result};
+use volume::{Error, ErrorKind, Expected, IoBuf, IoBufMut, Object, Result};
 
 use super::Shared;
 use super::index::Index;
 use super::object::Base;
 use super::record::{Parity, Record, Value};
 use crate::leaf::ObjectId;
-use crate::spread::Dirty;
+use crate::spread::{Dirty, InPlace};
 
 /// Rows that change at the same time.
 const AT_ONCE: usize = 8;
@@ -217,7 +217,8 @@ impl Shared {
         }
         dirty.sort_by_key(|dirty| (dirty.fragment, dirty.block));
         let price = self.spending.lock().price;
-        let staged = rows.stage(&dirty, price, io).await?;
+        let in_place = self.in_place(base, first, io).await;
+        let staged = rows.stage(&dirty, &in_place, price, io).await?;
         self.spent(staged.cost, base.code);
         let change = self.next_change();
         let files: BTreeSet<_> =
@@ -250,6 +251,23 @@ impl Shared {
         self.end(settled.unwrap_or_default());
         self.figures.recycled(newer.len() as u64);
         Ok(())
+    }
+
+    /// What the store of an object expects in place in the row whose blocks begin with `first`. The caller has claimed it.
+    async fn in_place(&self, base: &Base, first: u64, io: Io) -> InPlace {
+        let blocks = first..first + base.width();
+        let mut all =
+            self.spread.expected(base.handle.object_name(), blocks.clone(), Some(io)).await;
+        // Only now: of a block that is not in the log after the answer, it was the value in place.
+        for (block, entry) in
+            self.blocks.with_index(|index| index.get(base.handle.id(), blocks.clone()))
+        {
+            let expected = &mut all[(block - first) as usize];
+            if *expected != Expected::Unchecked {
+                *expected = entry.below().map_or(Expected::Unknown, Expected::Sum);
+            }
+        }
+        InPlace::new(base.code, all)
     }
 
     /// Bytes appended to both logs, and their syncs.

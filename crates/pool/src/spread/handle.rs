@@ -61,6 +61,10 @@ impl Handle {
         self.inode.id
     }
 
+    pub(crate) fn object_name(&self) -> &Name {
+        &self.inode.name
+    }
+
     /// The volume for the byte at `offset` of the first copy, existing or not.
     #[must_use]
     pub fn volume_at(&self, offset: u64) -> VolumeId {

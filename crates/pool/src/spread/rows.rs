@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::{join, join_all};
 use policy::placement::{Code, Piece};
-use policy::recycle::{self, BLOCK, Cost, How, Plan, Price, Span};
 use volume::ranges::Claim;
 use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Result};
 
@@ -31,31 +30,11 @@ use crate::leaf::ObjectId;
 
 /// Rows of an object that nobody else reads by computing, or changes.
 pub(crate) struct Rows<'a> {
-    handle: &'a Handle,
-    code: Code,
+    pub(super) handle: &'a Handle,
+    pub(super) code: Code,
     numbers: Range<u64>,
     _shared: SharedGuard<'a>,
     _claim: Claim,
-}
-
-/// A block of a row with its new bytes.
-pub(crate) struct Dirty {
-    /// The data fragment.
-    pub(crate) fragment: usize,
-    /// The block of its strip.
-    pub(crate) block: u32,
-    /// Its bytes.
-    pub(crate) bytes: IoBuf,
-}
-
-/// A change of a row, computed.
-pub(crate) struct Staged {
-    /// The new parity of the columns that changed: with the new blocks all that it takes to repeat the change.
-    pub(crate) parity: Vec<Patch>,
-    /// What is to be written in place.
-    pub(crate) writes: Vec<Patch>,
-    /// What reads and writes cost.
-    pub(crate) cost: Cost,
 }
 
 impl Spread {
@@ -183,210 +162,7 @@ pub(super) const fn rows_of(code: Code, range: &Range<u64>) -> Range<u64> {
     range.start / code.strip()..range.end.div_ceil(code.strip())
 }
 
-/// Blocks that were read, by fragment and offset in the strip.
-struct Read(Vec<(Span, IoBufMut)>);
-
-impl Read {
-    /// The block of a fragment at `column`, if it was read.
-    fn block(&self, fragment: usize, column: u64) -> Option<&[u8]> {
-        let holds = |span: &Span| span.fragment == fragment && span.range.contains(&column);
-        let (span, bytes) = self.0.iter().find(|(span, _)| holds(span))?;
-        let from = (column - span.range.start) as usize;
-        bytes.get(from..from + BLOCK as usize)
-    }
-}
-
 impl Rows<'_> {
-    /// Computes a change of the only row.
-    ///
-    /// # Errors
-    /// `Corrupt`, `Unavailable`, ...: too few fragments can be read. Those of the coder.
-    pub(crate) async fn stage(&self, dirty: &[Dirty], price: Price, io: Io) -> Result<Staged> {
-        let handle = self.handle;
-        let numbers: Vec<_> = dirty.iter().map(|dirty| (dirty.fragment, dirty.block)).collect();
-        let mut trouble = Trouble::default();
-        let mut failed: Vec<u64> = Vec::new();
-        loop {
-            let replicas = handle.inode().replicas();
-            let usable: Vec<_> = (0..self.code.fragments())
-                .map(|index| {
-                    let mut mine = replicas.iter().filter(|r| r.index() == Some(index));
-                    mine.find(|r| r.is_here() && !failed.contains(&r.number))
-                })
-                .collect();
-            let missing = (0..).zip(&usable).filter(|(_, usable)| usable.is_none());
-            let missing: Vec<_> = missing.map(|(index, _)| index).collect();
-            let plan = match recycle::plan(self.code, &numbers, &missing, price) {
-                Ok(plan) => plan,
-                Err(few) => {
-                    let few = handle.too_few(self.code, few.present);
-                    return Err(trouble.failed.unwrap_or(few));
-                }
-            };
-            let reads = plan.reads.iter().map(async |span| {
-                let Some(replica) = usable[span.fragment] else { return (span, None) };
-                let at = self.numbers.start * self.code.strip() + span.range.start;
-                let len = span.range.end - span.range.start;
-                (span, Some((replica, handle.read_padded(replica, at, len, io).await)))
-            });
-            let (mut read, mut lost) = (Vec::new(), false);
-            for (span, outcome) in join_all(reads).await {
-                match outcome {
-                    Some((_, Ok(bytes))) => read.push((span.clone(), bytes)),
-                    Some((replica, Err(e))) if another_may(&e) => {
-                        failed.push(replica.number);
-                        handle.take_note(&mut trouble, replica, e);
-                        lost = true;
-                    }
-                    Some((_, Err(e))) => return Err(e),
-                    None => lost = true,
-                }
-            }
-            if !lost {
-                let (parity, writes) = self.compute(&plan, dirty, &missing, &Read(read))?;
-                return Ok(Staged { parity, writes, cost: plan.cost(price) });
-            }
-        }
-    }
-
-    /// The new parity, and what is to be written.
-    fn compute(
-        &self,
-        plan: &Plan,
-        dirty: &[Dirty],
-        missing: &[usize],
-        read: &Read,
-    ) -> Result<(Vec<Patch>, Vec<Patch>)> {
-        let (code, base) = (self.code, self.numbers.start * self.code.strip());
-        let coder = self.handle.pool().coding.coder(code)?;
-        let new = |fragment: usize, column: u64| {
-            let key = (fragment, (column / BLOCK) as u32);
-            let at = dirty.binary_search_by_key(&key, |d| (d.fragment, d.block)).ok()?;
-            Some(&dirty[at].bytes[..])
-        };
-        let lacking = || Error::new(ErrorKind::Invalid, "a plan of a row reads too little");
-        let block = BLOCK as usize;
-        let mut parity = Vec::new();
-        for columns in &plan.columns {
-            let count = (columns.end - columns.start) as usize;
-            let mut strips: Vec<_> = (0..code.parity()).map(|_| IoBufMut::zeroed(count)).collect();
-            for column in columns.clone().step_by(block) {
-                let at = (column - columns.start) as usize;
-                let mut out: Vec<_> =
-                    strips.iter_mut().map(|strip| &mut strip[at..at + block]).collect();
-                match plan.how {
-                    How::Delta => {
-                        for (index, out) in out.iter_mut().enumerate() {
-                            if let Some(old) = read.block(code.data() + index, column) {
-                                out.copy_from_slice(old);
-                            }
-                        }
-                        for fragment in 0..code.data() {
-                            let Some(new) = new(fragment, column) else { continue };
-                            let old = read.block(fragment, column).ok_or_else(lacking)?;
-                            let delta: Vec<u8> = old.iter().zip(new).map(|(a, b)| a ^ b).collect();
-                            coder.update(fragment, &delta, &mut out)?;
-                        }
-                    }
-                    How::Encode | How::Decode => {
-                        let data =
-                            self.column(&coder, column, &new, read).ok_or_else(lacking)??;
-                        let data: Vec<_> = data.iter().map(|bytes| &bytes[..]).collect();
-                        coder.encode(&data, &mut out)?;
-                    }
-                }
-            }
-            parity.push((
-                columns.clone(),
-                strips.into_iter().map(IoBufMut::freeze).collect::<Vec<_>>(),
-            ));
-        }
-        let of_parity = |index: usize, range: &Range<u64>| {
-            let (columns, strips) = parity
-                .iter()
-                .find(|(columns, _)| columns.start <= range.start && range.end <= columns.end)?;
-            let from = (range.start - columns.start) as usize;
-            Some(strips[index].slice(from..from + (range.end - range.start) as usize))
-        };
-        let (mut redo, mut writes) = (Vec::new(), Vec::new());
-        let mut columns: Vec<_> =
-            dirty.iter().map(|dirty| u64::from(dirty.block) * BLOCK).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        for fragment in code.data()..code.fragments() {
-            let is_missing = missing.contains(&fragment);
-            // A difference alone gives no new parity without the old one.
-            if is_missing && plan.how == How::Delta {
-                continue;
-            }
-            for &column in &columns {
-                let bytes = of_parity(fragment - code.data(), &(column..column + BLOCK));
-                let Some(bytes) = bytes else { continue };
-                let patch = Patch { fragment, at: base + column, bytes };
-                if is_missing {
-                    writes.push(patch.clone());
-                }
-                redo.push(patch);
-            }
-        }
-        // The plan leaves missing fragments out. They get the change, too, or are dropped.
-        for dirty in dirty.iter().filter(|dirty| missing.contains(&dirty.fragment)) {
-            let at = base + u64::from(dirty.block) * BLOCK;
-            writes.push(Patch { fragment: dirty.fragment, at, bytes: dirty.bytes.clone() });
-        }
-        for Span { fragment, range } in &plan.writes {
-            let bytes = if *fragment < code.data() {
-                let mut bytes = IoBufMut::with_capacity((range.end - range.start) as usize);
-                for column in range.clone().step_by(block) {
-                    let old = || read.block(*fragment, column);
-                    bytes.extend_from_slice(
-                        new(*fragment, column).or_else(old).ok_or_else(lacking)?,
-                    );
-                }
-                bytes.freeze()
-            } else {
-                of_parity(fragment - code.data(), range).ok_or_else(lacking)?
-            };
-            writes.push(Patch { fragment: *fragment, at: base + range.start, bytes });
-        }
-        Ok((redo, writes))
-    }
-
-    /// The data of a column with its new blocks; `None` if too little was read.
-    fn column<'b>(
-        &self,
-        coder: &crate::code::Coder,
-        column: u64,
-        new: &impl Fn(usize, u64) -> Option<&'b [u8]>,
-        read: &'b Read,
-    ) -> Option<Result<Vec<std::borrow::Cow<'b, [u8]>>>> {
-        use std::borrow::Cow;
-        let code = self.code;
-        let known = |fragment| new(fragment, column).or_else(|| read.block(fragment, column));
-        let lost: Vec<_> = (0..code.data()).filter(|&fragment| known(fragment).is_none()).collect();
-        let mut computed = vec![vec![0; BLOCK as usize]; lost.len()];
-        if !lost.is_empty() {
-            // Old bytes of others give old bytes.
-            let have = (0..code.fragments()).filter_map(|f| Some((f, read.block(f, column)?)));
-            let have: Vec<_> = have.take(code.data()).collect();
-            if have.len() < code.data() {
-                return None;
-            }
-            let mut wanted: Vec<_> =
-                lost.iter().copied().zip(computed.iter_mut().map(|bytes| &mut bytes[..])).collect();
-            if let Err(e) = coder.recover(&have, &mut wanted) {
-                return Some(Err(e));
-            }
-        }
-        let mut computed = computed.into_iter();
-        (0..code.data())
-            .map(|fragment| {
-                known(fragment).map(Cow::Borrowed).or_else(|| computed.next().map(Cow::Owned))
-            })
-            .collect::<Option<Vec<_>>>()
-            .map(Ok)
-    }
-
     /// Decides a change of the only row: from now on it is made, whatever happens.
     pub(crate) fn decide(&self, patches: Vec<Patch>) {
         self.handle.inode().unapplied.decide(self.numbers.start, patches);

@@ -110,27 +110,52 @@ impl Handle {
             return Ok(read);
         }
         for piece in pieces {
-            for left_out in 0..code.fragments() {
-                let replicas = self.inode().replicas().into_iter();
-                let others = |replica: &Arc<Replica>| {
-                    replica.index() != Some(piece.part)
-                        && (left_out == piece.part || replica.index() != Some(left_out))
-                };
-                let replicas: Vec<_> = replicas.filter(others).collect();
-                let mut trouble = Trouble::default();
-                let computed = self.compute(code, *piece, io, &replicas, &mut trouble).await?;
-                let Ok(computed) = computed else { continue };
-                let at = piece.at as usize;
-                let before = read[at..at + computed.len()].to_vec();
-                read[at..at + computed.len()].copy_from_slice(&computed);
-                if check(&read) {
-                    rows.replace(piece, computed.freeze(), io).await;
-                    return Ok(read);
+            let accepts = |computed: &[u8]| {
+                let range = piece.at as usize..piece.at as usize + computed.len();
+                let before = read[range.clone()].to_vec();
+                read[range.clone()].copy_from_slice(computed);
+                let is_accepted = check(&read);
+                if !is_accepted {
+                    read[range].copy_from_slice(&before);
                 }
-                read[at..at + before.len()].copy_from_slice(&before);
+                is_accepted
+            };
+            if let Some(computed) = self.compute_until(code, *piece, io, accepts).await? {
+                rows.replace(piece, computed.freeze(), io).await;
+                return Ok(read);
             }
         }
         Err(volume::again::refused(offset, len))
+    }
+
+    /// Computes a range of a fragment from others, and again without one of them after the other, until the result is accepted.
+    /// The caller has the claim of its rows.
+    ///
+    /// # Errors
+    /// Those of the coder.
+    pub(super) async fn compute_until(
+        &self,
+        code: Code,
+        piece: Piece,
+        io: Io,
+        mut accepts: impl FnMut(&[u8]) -> bool + Send,
+    ) -> Result<Option<IoBufMut>> {
+        for left_out in 0..code.fragments() {
+            let replicas = self.inode().replicas().into_iter();
+            let others = |replica: &Arc<Replica>| {
+                replica.index() != Some(piece.part)
+                    && (left_out == piece.part || replica.index() != Some(left_out))
+            };
+            let replicas: Vec<_> = replicas.filter(others).collect();
+            let mut trouble = Trouble::default();
+            let computed = self.compute(code, piece, io, &replicas, &mut trouble).await?;
+            if let Ok(computed) = computed
+                && accepts(&computed)
+            {
+                return Ok(Some(computed));
+            }
+        }
+        Ok(None)
     }
 
     /// Compares parity with data that are sure, and writes it anew where it does not fit.

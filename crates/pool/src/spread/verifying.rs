@@ -1,9 +1,10 @@
 //! Objects in place are verified by their stores, which have checksums of them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use volume::{Error, ErrorKind, Name, Verified, Verify};
+use volume::{Error, ErrorKind, Expected, Io, Name, Verified, Verify};
 
 use super::Spread;
 use super::check::{Finding, Problem, problem};
@@ -34,6 +35,23 @@ impl Spread {
     pub fn verify_with(&self, begin: &str, store: Arc<dyn Verify>) -> Verifying {
         self.0.verifiers.0.lock().push((begin.to_owned(), Arc::clone(&store)));
         Verifying { pool: self.clone(), store }
+    }
+
+    /// What blocks of an object in place should be, as its store says. See [`Verify::expected`].
+    pub(crate) async fn expected(
+        &self,
+        object: &Name,
+        blocks: Range<u64>,
+        fetch: Option<Io>,
+    ) -> Vec<Expected> {
+        let Some(store) = self.0.verifiers.of(object) else {
+            return blocks.map(|_| Expected::Unchecked).collect();
+        };
+        let known = store.expected(object, blocks.clone(), fetch).await;
+        known.unwrap_or_else(|e| {
+            tracing::debug!("{object}: {e}");
+            blocks.map(|_| Expected::Unknown).collect()
+        })
     }
 
     /// Whether [`Spread::scrub_object`] can read this object now: the store of one in place has to be open.

@@ -53,19 +53,19 @@ use policy::placement::{LeastOverlap, RoundRobin};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use pool::logged::Logged;
-use pool::spread::Opening;
+use pool::spread::{Opening, Verifying};
 use pool::{Member, PoolId, Spread};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::Volume;
 use volume::layer::crash::Crash;
 use volume::mem::{Image, Mem};
+use volume::{Verify, Volume};
 
 use self::client::{Client, operate};
 use self::coded::Coded;
 use self::disk::{Disk, islands};
 use self::history::Keeps;
-use self::narrow::Narrow;
+use self::narrow::{Above, Narrow};
 use self::weather::Weather;
 use self::world::World;
 use crate::device::any_contract;
@@ -97,6 +97,7 @@ struct Running {
     /// The log of a pool with a code.
     logged: Option<Logged>,
     store: Store,
+    _verifying: Rc<Verifying>,
 }
 
 fn run(sim: &Sim) -> String {
@@ -215,7 +216,12 @@ async fn open(
     };
     let store = Store::open(volume, world.options.clone(), world.sim.clock().clone()).await;
     let store = store.map_err(|error| error.to_string())?;
-    Ok(Running { pool, logged, store })
+    let verify: Arc<dyn Verify> = match logged {
+        Some(_) => Arc::new(Above(store.clone())),
+        None => Arc::new(store.clone()),
+    };
+    let _verifying = Rc::new(pool.verify_with("block/", verify));
+    Ok(Running { pool, logged, store, _verifying })
 }
 
 /// One life of the store, without the volumes `away`.
@@ -280,7 +286,7 @@ async fn begin(
     sim: &Sim,
     world: &Rc<World>,
     rows: &Rows,
-    Running { pool, logged, store }: &Running,
+    Running { pool, logged, store, .. }: &Running,
     random: &mut Xoshiro256PlusPlus,
 ) {
     if let Some(coded) = &world.coded
@@ -310,7 +316,7 @@ async fn begin(
         sim.spawn("operator", operate(Rc::clone(world), store.clone(), seeded(random)));
     }
     sim.spawn("cleaner", tend(Rc::clone(world), store.clone(), seeded(random)));
-    sim.spawn("scrub", scrub::scrub(Rc::clone(world), pool.clone(), store.clone()));
+    sim.spawn("scrub", scrub::scrub(Rc::clone(world), pool.clone()));
     if let Some(logged) = logged {
         let (world, pool, logged) = (Rc::clone(world), pool.clone(), logged.clone());
         if random.random_bool(0.7) {
@@ -450,7 +456,7 @@ fn calm_end(sim: &Sim, lives: &mut Lives, random: &mut Xoshiro256PlusPlus) {
         let opening = opening(&world, lives.copies, random);
         sim.clock().run(async {
             let opened = open(&world, (&rows, shows_holes), &BTreeSet::new(), opening).await;
-            let Running { pool, logged, store } =
+            let Running { pool, logged, store, _verifying } =
                 opened.unwrap_or_else(|error| panic!("opening with everything: {error}"));
             world.compare(&store);
             let in_doubt = store.figures().dirty_regions;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use policy::units::MIB;
 use volume::{
-    Check, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, Result,
-    Space, Volume, Zeros, extent, ready,
+    Check, Expected, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending,
+    Result, Space, Verified, Verify, Volume, Zeros, extent, ready,
 };
 
 /// The store's sizes, in bytes: `docs/format` has them.
@@ -64,6 +64,31 @@ fn parts(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     KEPT.iter()
         .map(move |kept| start.max(kept.start)..end.min(kept.end))
         .filter(|part| part.start < part.end)
+}
+
+/// A store above such a volume, as the pool below it asks.
+pub(super) struct Above<S>(pub(super) S);
+
+impl<S: Verify> Verify for Above<S> {
+    fn verify<'a>(&'a self, object: &'a Name) -> Pending<'a, Verified> {
+        self.0.verify(object)
+    }
+
+    fn expected<'a>(
+        &'a self,
+        object: &'a Name,
+        blocks: Range<u64>,
+        fetch: Option<Io>,
+    ) -> Pending<'a, Vec<Expected>> {
+        Box::pin(async move {
+            let mut all = Vec::new();
+            for kept in blocks {
+                let block = whole((kept + 1) * BLOCK) / BLOCK - 1;
+                all.append(&mut self.0.expected(object, block..block + 1, fetch).await?);
+            }
+            Ok(all)
+        })
+    }
 }
 
 /// A volume that keeps little of each extent.

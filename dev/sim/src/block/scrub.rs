@@ -1,10 +1,8 @@
 //! Scrubs of the extents, beside clients, weather and rot.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use engine::block::store::Store;
 use pool::Spread;
 use pool::spread::Problem;
 use rand::{RngExt, SeedableRng};
@@ -17,7 +15,7 @@ use super::world::World;
 ///
 /// Not where fragments rot: the other fragments of a column that rots may have blocks without a checksum, and a scrub takes
 /// their bytes for good.
-pub(super) async fn scrub(world: Rc<World>, pool: Spread, store: Store) {
+pub(super) async fn scrub(world: Rc<World>, pool: Spread) {
     let stream = world.sim.random(&format!("scrub {}", world.tick())).random();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(stream);
     let fragments_rot = world.coded.is_some() && world.weather.get() == Weather::Rot;
@@ -27,13 +25,12 @@ pub(super) async fn scrub(world: Rc<World>, pool: Spread, store: Store) {
         if world.finishes.get() {
             return;
         }
-        pass(&world, &pool, &store).await;
+        pass(&world, &pool).await;
     }
 }
 
 /// Scrubs every extent. Other objects have nothing to do with devices.
-async fn pass(world: &World, pool: &Spread, store: &Store) {
-    let _verifying = pool.verify_with("block/", Arc::new(store.clone()));
+async fn pass(world: &World, pool: &Spread) {
     let mut pass = pool.begin_scrub();
     while let Some(object) = pool.next_to_scrub(&pass) {
         pass.passed(&object);

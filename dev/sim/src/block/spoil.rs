@@ -1,9 +1,9 @@
 //! Rot in a pool with a code: in fragments of one column, and in copies of one file of the log, up to as many as the code
 //! has parity fragments.
 //!
-//! A fragment rots after all is in place, and a client reads the block at once. A change of the row in between computes new
-//! parity from rotten bytes: then the parity stays wrong, only bytes that are there are safe, and the read may be refused. What
-//! is left rotten is put right before the process ends.
+//! A fragment rots after all is in place, and a client reads the block at once. Of a fragment of parity, a change of the row in
+//! between may add to the rotten bytes: then the parity stays wrong, and more that rots may be too much. What is left
+//! rotten is put right before the process ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,12 +31,8 @@ pub(super) struct Spoiled {
     pub(super) spots: RefCell<Vec<Spot>>,
     /// The copies that rot of each file of the log.
     copies: RefCell<BTreeMap<ObjectId, Vec<u64>>>,
-    /// Parity was computed from rotten bytes.
+    /// Parity that rotted was changed, and not put right.
     pub(super) unfit: Cell<bool>,
-    /// Since a fragment rotted, its block was not read yet.
-    pub(super) is_unread: Cell<bool>,
-    /// A read was refused meanwhile.
-    pub(super) was_refused: Cell<bool>,
 }
 
 /// A byte that rotted.
@@ -46,6 +42,7 @@ pub(super) struct Spot {
     offset: u64,
     good: u8,
     bad: u8,
+    is_parity: bool,
 }
 
 impl Spoiled {
@@ -53,19 +50,24 @@ impl Spoiled {
         self.unfit.get()
     }
 
-    /// Whether a reader may get `Corrupt`: a change of the row may have come first.
-    pub(super) fn may_refuse(&self) -> bool {
-        self.was_refused.set(self.was_refused.get() || self.is_unread.get());
-        self.is_unread.get()
+    /// Whether parity rotted, from the spot `first` on.
+    pub(super) fn has_parity_from(&self, first: usize) -> bool {
+        self.spots.borrow()[first..].iter().any(|spot| spot.is_parity)
     }
 
     /// Damages a byte of a leaf object; false if it is as it was.
-    fn spoil(&self, rows: &Rows, leaf: &Name, offset: u64, change: impl Fn(u8) -> u8) -> bool {
+    fn spoil(
+        &self,
+        rows: &Rows,
+        (leaf, offset): (&Name, u64),
+        is_parity: bool,
+        change: impl Fn(u8) -> u8,
+    ) -> bool {
         let found = |row: usize| rows.crashes[row].damage(leaf, offset, &change);
         let spoilt = (0..rows.crashes.len()).find_map(|row| Some((row, found(row)?)));
         let Some((row, good)) = spoilt else { return false };
         let (leaf, bad) = (leaf.clone(), change(good));
-        self.spots.borrow_mut().push(Spot { row, leaf, offset, good, bad });
+        self.spots.borrow_mut().push(Spot { row, leaf, offset, good, bad, is_parity });
         true
     }
 
@@ -78,8 +80,6 @@ impl Spoiled {
 
     /// A life ends.
     pub(super) fn mend(&self, rows: &Rows) {
-        self.is_unread.set(false);
-        self.was_refused.set(false);
         self.mend_from(rows, 0);
     }
 
@@ -108,7 +108,7 @@ impl Spoiled {
         let offset = random.random_range(0..80_000);
         let mut spoilt = false;
         for placed in file.copies.iter().filter(|placed| rotting.contains(&placed.number)) {
-            spoilt |= self.spoil(rows, &leaf(file, placed), offset, |byte| byte ^ 0x40);
+            spoilt |= self.spoil(rows, (&leaf(file, placed), offset), false, |byte| byte ^ 0x40);
         }
         spoilt.then(|| file.name.clone())
     }
@@ -130,13 +130,14 @@ impl Spoiled {
         for object in objects.iter().filter(|object| object.name.as_str().ends_with(&ends)) {
             let Some(placed) = fragment_of(object, fragment) else { continue };
             let change = |byte| if byte == mark { mark ^ 0x80 } else { byte };
-            if !self.spoil(rows, &leaf(object, placed), offset, change) {
+            if !self.spoil(rows, (&leaf(object, placed), offset), false, change) {
                 continue;
             }
             for _ in 1..count {
                 let other = random.random_range(0..code.fragments());
                 if let Some(placed) = fragment_of(object, other).filter(|_| other != fragment) {
-                    self.spoil(rows, &leaf(object, placed), offset, |byte| byte ^ 1);
+                    let is_parity = other >= code.data();
+                    self.spoil(rows, (&leaf(object, placed), offset), is_parity, |byte| byte ^ 1);
                 }
             }
             return Some(object.id);

@@ -82,17 +82,14 @@ pub(super) async fn decay(
         let id = coded.spoiled.spoil_block(rotten, from, &objects, &rows, &mut random);
         let Some(id) = id else { continue };
         world.sim.note("rot", format_args!("! {} sector {}", disk.name, from / SECTOR));
-        coded.spoiled.is_unread.set(true);
         reader.read(&*device, block).await;
-        coded.spoiled.is_unread.set(false);
+        let has_parity = coded.spoiled.has_parity_from(first);
         coded.spoiled.mend_from(&rows, first);
         let fit = || {
             let objects = pool.objects();
             let object = objects.iter().find(|object| object.id == id);
             object.is_none_or(|object| fits(object, &rows) == Some(true))
         };
-        let was_refused = coded.spoiled.was_refused.take();
-        assert!(!was_refused || !fit(), "{}: refused, though its parity fits", disk.name);
         // A change of the row may be under way.
         let mut is_fit = false;
         for _ in 0..5 {
@@ -103,7 +100,9 @@ pub(super) async fn decay(
             }
         }
         if !is_fit {
-            world.sim.note("rot", format_args!("! parity was computed from rotten bytes"));
+            let is_known = has_parity || coded.spoiled.is_unfit();
+            assert!(is_known, "{}: parity was computed from rotten data", disk.name);
+            world.sim.note("rot", format_args!("! parity that rotted was changed"));
             coded.spoiled.unfit.set(true);
         }
     }

@@ -118,9 +118,9 @@ impl World {
         assert!(self.may_fail(), "operator: {error}");
     }
 
-    /// Whether a reader may get `Corrupt`, since a fragment rotted and a change of its row may have come first.
+    /// Whether a reader may get `Corrupt`, since the parity of a fragment that rots may be wrong, too.
     pub(super) fn may_refuse(&self) -> bool {
-        self.coded.as_ref().is_some_and(|coded| coded.spoiled.may_refuse())
+        self.coded.as_ref().is_some_and(|coded| coded.spoiled.is_unfit())
     }
 
     /// The store was opened: the devices that it must have are there, and no others.

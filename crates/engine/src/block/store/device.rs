@@ -10,6 +10,7 @@
 mod blocks;
 mod change;
 mod clean;
+mod expected;
 mod flush;
 mod holes;
 mod load;

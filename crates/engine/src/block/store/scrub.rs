@@ -1,6 +1,8 @@
 //! The objects of a store as a scrub of its pool comes to them.
 
-use volume::{ErrorKind, Name, Verified, Verify};
+use std::ops::Range;
+
+use volume::{ErrorKind, Expected, Io, Name, Pending, Verified, Verify};
 
 use super::super::{Error, Result};
 use super::{Store, table};
@@ -45,7 +47,7 @@ impl Store {
 }
 
 impl Verify for Store {
-    fn verify<'a>(&'a self, object: &'a Name) -> volume::Pending<'a, Verified> {
+    fn verify<'a>(&'a self, object: &'a Name) -> Pending<'a, Verified> {
         Box::pin(async move {
             let error = match self.scrub(object).await {
                 Ok(Scrubbed { lost, .. }) => return Ok(Verified { lost }),
@@ -58,6 +60,22 @@ impl Verify for Store {
                 _ => ErrorKind::Busy,
             };
             Err(volume::Error::new(kind, error.to_string()))
+        })
+    }
+
+    fn expected<'a>(
+        &'a self,
+        object: &'a Name,
+        blocks: Range<u64>,
+        fetch: Option<Io>,
+    ) -> Pending<'a, Vec<Expected>> {
+        Box::pin(async move {
+            let extent = self.extent_of(object);
+            let device = |id| self.all().into_iter().find(|device| device.id == id);
+            Ok(match extent.and_then(|(id, number)| Some((device(id)?, number))) {
+                Some((device, number)) => device.expected(number, blocks, fetch).await,
+                None => blocks.map(|_| Expected::Unchecked).collect(),
+            })
         })
     }
 }

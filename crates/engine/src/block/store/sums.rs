@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use volume::{IoBuf, IoBufMut};
+use volume::{BlockSum, IoBuf, IoBufMut};
 
 use super::shape::{BLOCK, BLOCKS, SLOT};
 
@@ -14,11 +14,10 @@ pub(super) enum Known {
     /// It has bytes, and no checksum: a crash, or a write that failed, left it in doubt.
     Unverified,
     /// It has bytes with this checksum.
-    Sum(u32),
+    Sum(BlockSum),
 }
 
-/// What is known of each block of a region. In a page, 0 stands for zeros and 1 for unverified; checksums of 0 and 1 are
-/// kept as 2 and 3.
+/// What is known of each block of a region. In a page, 0 stands for zeros and 1 for unverified.
 pub(super) struct Sums(Box<[u32; BLOCKS]>);
 
 const ZEROS: u32 = 0;
@@ -32,10 +31,7 @@ const ENTRIES: Range<usize> = HEADER..HEADER + 4 * BLOCKS;
 
 /// The checksum of a block.
 pub(super) fn sum(block: &[u8]) -> Known {
-    Known::Sum(match crc32c::crc32c(block) {
-        low @ 0..=1 => low + 2,
-        sum => sum,
-    })
+    Known::Sum(BlockSum::of(block))
 }
 
 impl Sums {
@@ -49,7 +45,7 @@ impl Sums {
         match self.0[block] {
             ZEROS => Known::Zeros,
             UNVERIFIED => Known::Unverified,
-            sum => Known::Sum(sum),
+            sum => Known::Sum(BlockSum::from_crc(sum)),
         }
     }
 
@@ -108,7 +104,7 @@ const fn entry(known: Known) -> u32 {
     match known {
         Known::Zeros => ZEROS,
         Known::Unverified => UNVERIFIED,
-        Known::Sum(sum) => sum,
+        Known::Sum(sum) => sum.get(),
     }
 }
 

@@ -69,6 +69,17 @@ impl Device {
             return Ok(());
         }
         let _alone = page.io.lock().await;
+        self.load_locked(extent, page, region, io).await
+    }
+
+    /// The same while the caller has locked the page.
+    pub(super) async fn load_locked(
+        &self,
+        extent: &Extent,
+        page: &Page,
+        region: u64,
+        io: Io,
+    ) -> Result<()> {
         if page.is_loaded() {
             return Ok(());
         }

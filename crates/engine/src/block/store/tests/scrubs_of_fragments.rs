@@ -97,6 +97,11 @@ impl Running {
         self.pool.scrub(|_| ()).await.unwrap().findings
     }
 
+    async fn overwrite(&self, offset: u64) {
+        let disk = device(&self.store, "disk").await;
+        disk.write(offset, bytes(4096, 9), Durable::Now).await.unwrap();
+    }
+
     async fn is(&self, model: &[u8]) -> bool {
         let disk = device(&self.store, "disk").await;
         let read = read(&*disk, 0, model.len()).await;
@@ -154,7 +159,78 @@ fn fragments_that_rot_are_repaired_so_that_others_may_be_lost() {
     }
 }
 
-/// Nobody verifies the old bytes from which an overwrite computes parity. A scrub verifies the parity by the new ones.
+/// The fragments of a column that rot, that are overwritten and that are missing.
+struct Met {
+    rotten: usize,
+    written: usize,
+    missing: Option<usize>,
+}
+
+/// Whose process brings an overwrite in place, and what it knows.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    /// The one that wrote, which had the checksums in memory.
+    Writer,
+    /// The one that wrote: the checksums are read meanwhile.
+    FreshWriter,
+    /// The next one.
+    Successor,
+}
+
+#[test]
+fn an_overwrite_repairs_what_rots_in_its_column() {
+    for (data, by) in [4, 6]
+        .into_iter()
+        .flat_map(|data| [By::Writer, By::FreshWriter, By::Successor].map(|by| (data, by)))
+    {
+        for (rotten, written, missing) in [
+            (0, 0, None),
+            (0, 1, None),
+            (1, 1, Some(0)),
+            (1, 2, Some(0)),
+            (data as usize, 2, Some(0)),
+        ] {
+            overwrite_rotten((data, 2), by, &Met { rotten, written, missing });
+        }
+    }
+}
+
+fn overwrite_rotten(of: (u64, u64), by: By, met: &Met) {
+    let case = format!("{of:?}, {by:?}, {}, {}, {:?}", met.rotten, met.written, met.missing);
+    let coded = Coded::new(of, 16 * KIB);
+    coded.clock.run(async {
+        let mut model = coded.write().await;
+        let offset = coded.code.chunks().offset(met.written, 4096);
+        model[offset as usize..offset as usize + 4096].fill(9);
+        let running = coded.open(&BTreeSet::new()).await.unwrap();
+        coded.rot(&running.pool, met.rotten, 4096 + 7);
+        let lost: BTreeSet<_> =
+            met.missing.iter().map(|&index| volume_of(&running.pool, index)).collect();
+        if matches!(by, By::Successor) {
+            running.overwrite(offset).await;
+        }
+        running.store.close().await.unwrap();
+        running.pool.close().await.unwrap();
+        drop(running);
+        let running = coded.open(&lost).await.unwrap();
+        let _verified = running.pool.verify_with("block/", Arc::new(running.store.clone()));
+        if matches!(by, By::Writer) {
+            read(&*device(&running.store, "disk").await, 0, 4096).await.unwrap();
+        }
+        if !matches!(by, By::Successor) {
+            running.overwrite(offset).await;
+        }
+        running.logged.drain().await.unwrap();
+        assert!(running.is(&model).await, "{case}");
+        if met.rotten < coded.code.data() {
+            let found = running.scrub().await;
+            assert!(found.iter().all(|found| found.problem == Problem::Away), "{case}: {found:?}");
+        }
+    });
+}
+
+/// A pool without its store cannot verify the old bytes from which an overwrite computes parity. A scrub verifies the parity by
+/// the new ones.
 #[test]
 fn parity_that_an_overwrite_computed_from_rotten_bytes_is_repaired() {
     // So many that a difference of the old bytes is cheaper than all others.
@@ -163,8 +239,7 @@ fn parity_that_an_overwrite_computed_from_rotten_bytes_is_repaired() {
         let mut model = coded.write().await;
         let running = coded.open(&BTreeSet::new()).await.unwrap();
         coded.rot(&running.pool, 0, 4096 + 7);
-        let disk = device(&running.store, "disk").await;
-        disk.write(4096, bytes(4096, 9), Durable::Now).await.unwrap();
+        running.overwrite(4096).await;
         model[4096..8192].fill(9);
         // What is in place below newer bytes of the log has no checksum: its column is left for later.
         assert_eq!(running.scrub().await, []);
