@@ -4,6 +4,7 @@
 //! ones any more. So blocks that have checksums are compared first, and computed from other fragments if they rot.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use futures_util::future::join_all;
 use policy::placement::{Code, Piece};
@@ -148,12 +149,12 @@ impl Rows<'_> {
                 old_is_known = false;
                 continue;
             }
-            let (mut parity, mut writes, wrong) =
-                self.compute(&plan, dirty, &missing, &read, in_place)?;
+            let (mut staged, wrong) =
+                self.compute((&plan, price), dirty, &missing, &read, in_place)?;
             if self.compute_wrong(&mut read, wrong, in_place, io).await? {
-                (parity, writes, _) = self.compute(&plan, dirty, &missing, &read, in_place)?;
+                (staged, _) = self.compute((&plan, price), dirty, &missing, &read, in_place)?;
             }
-            return Ok(Staged { parity, writes, cost: plan.cost(price) });
+            return Ok(staged);
         }
     }
 
@@ -230,15 +231,15 @@ impl Rows<'_> {
         Piece { part: fragment, inner, at: 0, len: BLOCK }
     }
 
-    /// The new parity, what is to be written, and blocks of missing fragments that were computed and are not as expected.
+    /// The change by a plan, and the blocks of missing fragments that were computed and are not as expected.
     fn compute(
         &self,
-        plan: &Plan,
+        (plan, price): (&Plan, Price),
         dirty: &[Dirty],
         missing: &[usize],
         read: &Read,
         in_place: &InPlace,
-    ) -> Result<(Vec<Patch>, Vec<Patch>, Vec<(usize, u64)>)> {
+    ) -> Result<(Staged, Vec<(usize, u64)>)> {
         let (code, base) = (self.code, self.numbers().start * self.code.strip());
         let coder = self.handle.pool().coding.coder(code)?;
         let new = |fragment: usize, column: u64| {
@@ -339,7 +340,7 @@ impl Rows<'_> {
             };
             writes.push(Patch { fragment: *fragment, at: base + range.start, bytes });
         }
-        Ok((redo, writes, wrong))
+        Ok((Staged { parity: redo, writes, cost: plan.cost(price) }, wrong))
     }
 
     /// The data of a column with its new blocks; `None` if too little was read.

@@ -73,7 +73,7 @@ impl Spoiled {
 
     /// Puts right what rotted, from the spot `first` on, where it was not written over.
     pub(super) fn mend_from(&self, rows: &Rows, first: usize) {
-        for Spot { row, leaf, offset, good, bad } in self.spots.borrow_mut().drain(first..) {
+        for Spot { row, leaf, offset, good, bad, .. } in self.spots.borrow_mut().drain(first..) {
             rows.crashes[row].damage(&leaf, offset, |byte| if byte == bad { good } else { byte });
         }
     }
