@@ -4,7 +4,7 @@
 //!   Simulate ── Deadline ── Fault ── Crash        one row for each volume
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub(crate) struct Rows {
     pub(crate) volumes: Vec<Arc<dyn Volume>>,
     /// Volumes that failed: any part of their unsynced bytes may be lost.
     pub(crate) failed: Rc<RefCell<Vec<bool>>>,
+    /// A volume was full.
+    pub(crate) was_full: Rc<Cell<bool>>,
 }
 
 impl Rows {
@@ -66,7 +68,7 @@ impl Rows {
         });
         let volumes = volumes.collect();
         let failed = Rc::new(RefCell::new(vec![false; images.len()]));
-        Self { power, plan, crashes, faults, volumes, failed }
+        Self { power, plan, crashes, faults, volumes, failed, was_full: Rc::default() }
     }
 
     /// Makes a volume fail as the rules say.
@@ -94,7 +96,8 @@ impl Rows {
             if random.random_bool(0.5) {
                 let some = some_of(all.len() as u32, &mut random);
                 let volumes: Vec<_> = some.into_iter().map(|at| all[at as usize]).collect();
-                let rules = rules(&mut random);
+                let (rules, fills) = rules(&mut random);
+                self.was_full.set(self.was_full.get() || fills);
                 sim.note("weather", format_args!("! {volumes:?} fail: {rules:?}"));
                 for volume in volumes {
                     injected.extend(self.fail(volume, &rules));
@@ -154,8 +157,8 @@ pub(crate) fn some_of(count: u32, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
     some
 }
 
-/// Random failures of a volume.
-fn rules(random: &mut Xoshiro256PlusPlus) -> Vec<Rule> {
+/// Random failures of a volume, and whether it is full.
+fn rules(random: &mut Xoshiro256PlusPlus) -> (Vec<Rule>, bool) {
     let kinds = [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Io, ErrorKind::Poisoned];
     let kind = kinds[random.random_range(0..kinds.len())];
     let effect = match random.random_bool(0.3) && kind != ErrorKind::Poisoned {
@@ -166,17 +169,20 @@ fn rules(random: &mut Xoshiro256PlusPlus) -> Vec<Rule> {
     // Its end comes long after the limit; the call then takes effect.
     let hangs = Duration::from_millis(random.random_range(10..2_000));
     let hang = Rule::new(Effect::Slow(hangs));
-    match random.random_range(0..12) {
+    const FILLS: u32 = 9;
+    let which = random.random_range(0..12);
+    let rules = match which {
         // The volume answers again while the writes are under way.
         10 | 11 => vec![hang.named("o*").on(Op::Write)],
         6 => vec![hang],
         7 => vec![hang.clone().on(Op::Write), hang.on(Op::SetLen)],
         8 => vec![hang.on(Op::Sync)],
-        9 => vec![Rule::new(Effect::Full)],
+        FILLS => vec![Rule::new(Effect::Full)],
         0 | 1 => vec![Rule::new(Effect::Fail(ErrorKind::Unavailable))],
         2 => vec![rule.clone().on(Op::Write), rule.clone().on(Op::SetLen), rule.on(Op::Create)],
         3 => vec![rule.on(Op::Sync)],
         4 => vec![rule.clone().on(Op::Write), rule.clone().on(Op::SetLen), rule.on(Op::Sync)],
         _ => vec![rule.named("o*")],
-    }
+    };
+    (rules, which == FILLS)
 }

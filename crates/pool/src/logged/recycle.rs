@@ -168,6 +168,9 @@ impl Shared {
     async fn recycle_row(&self, base: &Arc<Base>, row: u64) -> Result<()> {
         let (object, io) = (base.handle.id(), self.io());
         let first = row * base.width();
+        // Before the claim: the checksums may be in a row that has to be claimed to be read.
+        let of_row = first..first + base.width();
+        self.spread.expected(base.handle.object_name(), of_row, Some(io)).await;
         let (rows, newer) = loop {
             let rows = base.handle.rows(base.code, row..row + 1, io).await?;
             // Also what had no room before.
@@ -217,7 +220,7 @@ impl Shared {
         }
         dirty.sort_by_key(|dirty| (dirty.fragment, dirty.block));
         let price = self.spending.lock().price;
-        let in_place = self.in_place(base, first, io).await;
+        let in_place = self.in_place(base, first).await;
         let staged = rows.stage(&dirty, &in_place, price, io).await?;
         self.spent(staged.cost, base.code);
         let change = self.next_change();
@@ -254,10 +257,9 @@ impl Shared {
     }
 
     /// What the store of an object expects in place in the row whose blocks begin with `first`. The caller has claimed it.
-    async fn in_place(&self, base: &Base, first: u64, io: Io) -> InPlace {
+    async fn in_place(&self, base: &Base, first: u64) -> InPlace {
         let blocks = first..first + base.width();
-        let mut all =
-            self.spread.expected(base.handle.object_name(), blocks.clone(), Some(io)).await;
+        let mut all = self.spread.expected(base.handle.object_name(), blocks.clone(), None).await;
         // Only now: of a block that is not in the log after the answer, it was the value in place.
         for (block, entry) in
             self.blocks.with_index(|index| index.get(base.handle.id(), blocks.clone()))

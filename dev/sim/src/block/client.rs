@@ -232,6 +232,8 @@ impl Client {
             Error::Closed(_) | Error::NotFound(_) => self.world.weather.get() == Weather::Storm,
             Error::Corrupt(_) if self.world.rot.may_lack(&self.disk.name) => true,
             Error::Corrupt(_) if self.world.may_refuse() => true,
+            // No fragment is left out for lack of room.
+            Error::OutOfSpace(_) if self.world.was_full.borrow().get() => true,
             Error::Corrupt(_) | Error::Busy(_) | Error::Unavailable(_) | Error::OutOfSpace(_) => {
                 self.world.may_fail()
             }

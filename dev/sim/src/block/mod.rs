@@ -238,6 +238,7 @@ fn live(
     world.finishes.set(false);
     world.rot.begin_life();
     let (rows, shows_holes) = boot(sim, lives, random);
+    world.was_full.replace(Rc::clone(&rows.was_full));
     let storms = matches!(weather, Weather::Storm | Weather::Few);
     let early = storms && random.random_bool(0.2);
     let storm = {

@@ -23,6 +23,8 @@ pub(super) struct World {
     pub(super) weather: Cell<Weather>,
     /// Some volumes are away in this life.
     pub(super) lacks_volumes: Cell<bool>,
+    /// Whether a volume was full in this life.
+    pub(super) was_full: RefCell<Rc<Cell<bool>>>,
     /// The process ends in order: no call is begun any more.
     pub(super) finishes: Cell<bool>,
     pub(super) disks: RefCell<Vec<Rc<Disk>>>,
@@ -42,6 +44,7 @@ impl World {
             coded,
             weather: Cell::new(Weather::Calm),
             lacks_volumes: Cell::new(false),
+            was_full: RefCell::default(),
             finishes: Cell::new(false),
             disks: RefCell::default(),
             pending: RefCell::default(),
@@ -115,7 +118,8 @@ impl World {
 
     fn excuse(&self, error: &Error) {
         self.refused.set(self.refused.get() + 1);
-        assert!(self.may_fail(), "operator: {error}");
+        let is_full = matches!(error, Error::OutOfSpace(_)) && self.was_full.borrow().get();
+        assert!(is_full || self.may_fail(), "operator: {error}");
     }
 
     /// Whether a reader may get `Corrupt`, since the parity of a fragment that rots may be wrong, too.
