@@ -20,6 +20,7 @@ use super::device::{
     APPEND, FLASH_BYTES_PER_SEC, FLASH_READ, HOLD_MAX, Job, Journal, Medium, Place, Spindle,
 };
 use super::layout::{BLOCK, Block, DATA, Layout, PARITY, SERVERS, STRIP};
+use super::logged::Logs;
 use super::machines::Machines;
 use super::timeline::{Action, Timeline};
 
@@ -35,7 +36,7 @@ const FILLS: usize = 251;
 /// I/Os, until clients are answered and of merges apart.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Counts {
-    /// Reads of disks.
+    /// Reads of disks, and by clients of journals.
     pub(super) reads: u64,
     /// Writes in place.
     pub(super) writes: u64,
@@ -91,6 +92,8 @@ pub(super) struct Cluster {
     pub(super) changes: BTreeMap<(Group, usize), Vec<Change>>,
     /// By server: the last range that was read ahead.
     pub(super) ahead: Vec<(u64, u64)>,
+    /// The logs of new data.
+    pub(super) logs: Logs<Self>,
 }
 
 /// The disk.
@@ -151,6 +154,7 @@ impl Cluster {
             machines: Machines::default(),
             changes: BTreeMap::new(),
             ahead: vec![(0, 0); SERVERS],
+            logs: Logs::new(&mechanics)?,
         })
     }
 
@@ -272,8 +276,17 @@ impl Cluster {
     }
 
     /// Reads a record of a journal.
-    pub(super) fn read_journal(&mut self, server: usize, range: [u64; 2], done: Action<Self>) {
-        self.counts.of_merges += 1;
+    pub(super) fn read_journal(
+        &mut self,
+        whom: For,
+        server: usize,
+        range: [u64; 2],
+        done: Action<Self>,
+    ) {
+        match whom {
+            For::Client => self.counts.reads += 1,
+            For::Merge => self.counts.of_merges += 1,
+        }
         self.use_journal(server, range, FLASH_READ, done);
     }
 

@@ -8,8 +8,8 @@ use policy::time::Instant;
 
 use super::timeline::Action;
 
-/// A disk keeps its arm over a range that was read to be written, for at most so long: longer than a round trip and an
-/// append, shorter than a turn.
+/// The longest time for which a disk keeps its arm over a range that was read to be written: longer than a round trip and
+/// an append, shorter than a turn.
 pub(super) const HOLD_MAX: Duration = Duration::from_millis(2);
 
 /// A sync of a journal on flash: in the middle of the 0.3 to 1 ms that the cost model of PARIX gives an append.

@@ -179,7 +179,7 @@ impl Cluster {
             let all = Join::new(places.len(), Box::new(strip));
             for from in places {
                 let len = LARGE.record_bytes(BLOCK);
-                self.read_journal(server_of(group, slot), [from, len], all.part());
+                self.read_journal(For::Merge, server_of(group, slot), [from, len], all.part());
             }
         }
     }

@@ -128,6 +128,7 @@ impl Cluster {
                 self.write_parity_log(block, bytes, reads_ahead, done);
             }
             Scheme::Speculative { .. } => self.write_speculatively(block, bytes, done),
+            Scheme::Logged => self.write_logged(block, bytes, done),
         }
     }
 
@@ -141,6 +142,7 @@ impl Cluster {
                 (server, self.layout.strip(block.group, block.strip, block.start))
             }
             Scheme::Speculative { .. } => return self.read_strip(block, BLOCK, done),
+            Scheme::Logged => return self.read_logged(block, done),
         };
         self.read(super::cluster::For::Client, disk, [address, BLOCK], false, done);
     }

@@ -16,6 +16,7 @@ mod epochs;
 mod in_place;
 mod layout;
 mod load;
+mod logged;
 mod machines;
 mod rebuild;
 mod rows;

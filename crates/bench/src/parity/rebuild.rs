@@ -54,7 +54,7 @@ struct Rebuild {
     ended: Instant,
 }
 
-/// Fills the journals with at least so many bytes by writes of half of the blocks of `groups` groups, loses a disk, and rebuilds
+/// Writes half of the blocks of `groups` groups until each journal holds at least `journal_bytes` bytes, loses a disk, and rebuilds
 /// its data strips.
 ///
 /// # Errors

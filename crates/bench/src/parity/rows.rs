@@ -23,7 +23,7 @@ const ROWS: [&str; 4] = ["B31", "B32", "B33", "B34"];
 const DEPTHS: [usize; 3] = [1, 16, 64];
 
 /// The schemes of random writes.
-const RANDOM: [Scheme; 7] = [
+const RANDOM: [Scheme; 8] = [
     Scheme::Plain,
     Scheme::Copies,
     Scheme::Incremental,
@@ -31,10 +31,15 @@ const RANDOM: [Scheme; 7] = [
     Scheme::MISS,
     Scheme::KNOWN,
     Scheme::HIT,
+    Scheme::Logged,
 ];
 
+/// The schemes of writes to groups side by side.
+const NEAR: [Scheme; 5] =
+    [Scheme::Copies, Scheme::Incremental, Scheme::LOG, Scheme::HIT, Scheme::Logged];
+
 /// The schemes of sequential writes.
-const SEQUENTIAL: [Scheme; 9] = [
+const SEQUENTIAL: [Scheme; 10] = [
     Scheme::Plain,
     Scheme::Copies,
     Scheme::Incremental,
@@ -44,6 +49,7 @@ const SEQUENTIAL: [Scheme; 9] = [
     Scheme::KNOWN,
     Scheme::HIT,
     Scheme::HIT_BACK,
+    Scheme::Logged,
 ];
 
 /// How much each profile measures.
@@ -109,6 +115,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::new("parity", options);
     if options.wants("B31") {
         random(&mut report, &scale, &seeds)?;
+        near(&mut report, &scale, &seeds)?;
         reads(&mut report, &scale, &seeds)?;
     }
     if options.wants("B32") {
@@ -154,49 +161,34 @@ fn ratio(all: &[Runs], one: Scheme, other: Scheme, figure: fn(&Run) -> f64) -> f
     median(&pairs.map(|(one, other)| one / other).collect::<Vec<_>>())
 }
 
-fn tell(report: &mut Report, id: &str, case: &str, all: &[Runs]) {
-    for runs in all {
-        let mut row = |what: &str, figure: fn(&Run) -> f64, unit: &str| {
-            report.median(
-                id,
-                &format!("{case}: {what}"),
-                runs.scheme.name(),
-                &runs.each(figure),
-                unit,
-            );
-        };
-        row("IOPS", |run| run.iops, "op/s");
-        row("mean", |run| ms(run.mean), "ms");
-        row("p50", |run| ms(run.p50), "ms");
-        row("p99", |run| ms(run.p99), "ms");
-        row("disks busy for each operation", |run| ms(run.disk_time), "ms");
-    }
-}
+/// A figure of a run: what it is, its unit, and how the run gives it.
+type Figure = (&'static str, &'static str, fn(&Run) -> f64);
 
-fn tell_merges(report: &mut Report, id: &str, case: &str, all: &[Runs]) {
-    for runs in all {
-        let mut row = |what: &str, figure: fn(&Run) -> f64, unit: &str| {
-            report.median(
-                id,
-                &format!("{case}: {what}"),
-                runs.scheme.name(),
-                &runs.each(figure),
-                unit,
-            );
-        };
-        row("IOPS, until logs are merged", |run| run.merged_iops, "op/s");
-        row("disks busy, until logs are merged", |run| ms(run.merged_time), "ms");
-        let each = |count: fn(&Run) -> u64, run: &Run| count(run) as f64 / run.operations as f64;
-        let all = |figure: fn(&Run) -> u64| {
-            runs.runs.iter().map(|run| each(figure, run)).collect::<Vec<f64>>()
-        };
-        let scheme = runs.scheme.name();
-        let mut count = |what: &str, values: &[f64]| {
-            report.median(id, &format!("{case}: {what}"), scheme, values, "for each write");
-        };
-        count("reads", &all(|run| run.counts.reads));
-        count("writes in place", &all(|run| run.counts.writes));
-        count("syncs of journals", &all(|run| run.counts.appends));
+/// Until clients are answered.
+const ANSWERED: [Figure; 5] = [
+    ("IOPS", "op/s", |run| run.iops),
+    ("mean", "ms", |run| ms(run.mean)),
+    ("p50", "ms", |run| ms(run.p50)),
+    ("p99", "ms", |run| ms(run.p99)),
+    ("disks busy for each operation", "ms", |run| ms(run.disk_time)),
+];
+
+/// Of writes: what was put off is counted, too.
+const WRITES: [Figure; 6] = [
+    ("IOPS, until logs are merged", "op/s", |run| run.merged_iops),
+    ("disks busy, until logs are merged", "ms", |run| ms(run.merged_time)),
+    ("reads", "for each write", |run| run.each(run.counts.reads)),
+    ("writes in place", "for each write", |run| run.each(run.counts.writes)),
+    ("syncs of journals", "for each write", |run| run.each(run.counts.appends)),
+    ("I/Os of merges", "for each write", |run| run.each(run.of_merges)),
+];
+
+fn tell(report: &mut Report, id: &str, case: &str, all: &[Runs], figures: &[Figure]) {
+    for Runs { scheme, runs } in all {
+        for (what, unit, figure) in figures {
+            let values: Vec<f64> = runs.iter().map(figure).collect();
+            report.median(id, &format!("{case}: {what}"), scheme.name(), &values, unit);
+        }
     }
 }
 
@@ -217,8 +209,8 @@ fn random(report: &mut Report, scale: &Scale, seeds: &[u64]) -> anyhow::Result<(
             };
             let all = runs(&RANDOM, seeds, &setup)?;
             let case = format!("random, {}, depth {depth}", medium.name());
-            tell(report, "B31", &case, &all);
-            tell_merges(report, "B31", &case, &all);
+            tell(report, "B31", &case, &all, &ANSWERED);
+            tell(report, "B31", &case, &all, &WRITES);
             if medium != Medium::Flash {
                 continue;
             }
@@ -264,6 +256,27 @@ fn random(report: &mut Report, scale: &Scale, seeds: &[u64]) -> anyhow::Result<(
     Ok(())
 }
 
+/// B31: random writes that meet again in their groups. It has no band.
+fn near(report: &mut Report, scale: &Scale, seeds: &[u64]) -> anyhow::Result<()> {
+    let blocks = scale.blocks / 4;
+    for medium in Medium::ALL {
+        let setup = Setup {
+            scheme: Scheme::Plain,
+            medium,
+            operation: Operation::Write,
+            order: Order::Near { blocks },
+            count: scale.writes,
+            depth: 16,
+            seed: 0,
+        };
+        let all = runs(&NEAR, seeds, &setup)?;
+        let case = format!("random among {blocks} side by side, {}, depth 16", medium.name());
+        tell(report, "B31", &case, &all, &ANSWERED);
+        tell(report, "B31", &case, &all, &WRITES);
+    }
+    Ok(())
+}
+
 /// B31: reads, which no scheme changes.
 fn reads(report: &mut Report, scale: &Scale, seeds: &[u64]) -> anyhow::Result<()> {
     let schemes = [Scheme::Plain, Scheme::Copies, Scheme::HIT];
@@ -277,7 +290,7 @@ fn reads(report: &mut Report, scale: &Scale, seeds: &[u64]) -> anyhow::Result<()
         seed: 0,
     };
     let all = runs(&schemes, seeds, &setup)?;
-    tell(report, "B31", "random reads, depth 1", &all);
+    tell(report, "B31", "random reads, depth 1", &all, &ANSWERED);
     let what = "random reads, depth 1: mean latency, 4 + 2 / plain disk";
     let value = ratio(&all, Scheme::HIT, Scheme::Plain, |run| ms(run.mean));
     report.check("B31", what, value, [0.97, 1.03]);
@@ -298,8 +311,8 @@ fn sequential(report: &mut Report, scale: &Scale, seeds: &[u64]) -> anyhow::Resu
         };
         let all = runs(&SEQUENTIAL, seeds, &setup)?;
         let case = format!("sequential, {}, depth 1", medium.name());
-        tell(report, "B32", &case, &all);
-        tell_merges(report, "B32", &case, &all);
+        tell(report, "B32", &case, &all, &ANSWERED);
+        tell(report, "B32", &case, &all, &WRITES);
         if medium == Medium::Flash {
             for log in [Scheme::LOG, Scheme::LOG_AHEAD] {
                 let what = format!("sequential, depth 1: IOPS, hit, writes back / {}", log.name());
@@ -392,6 +405,11 @@ fn describe(report: &mut Report) -> anyhow::Result<()> {
          does not call it complete before"
             .into(),
     );
+    report.notes.push(
+        "logged: groups go in place after the last answer, in their order and 8 at once; before that the log is read once, since a \
+         longer one would not be in memory; writes to it are synced together, one sync after the other for all clients"
+            .into(),
+    );
     for scheme in SEQUENTIAL {
         report.notes.push(format!(
             "{}: an answered write survives {}",
@@ -401,7 +419,7 @@ fn describe(report: &mut Report) -> anyhow::Result<()> {
     }
     report.notes.push(
         "B34 rebuilds the data strips of one disk, 8 groups at once; its parity strips are encoded again from data, which does not \
-         depend on journals; a pool's write log (`bench overwrite`) is not in this bench"
+         depend on journals"
             .into(),
     );
     report.assume(&hdd()?);

@@ -25,6 +25,11 @@ pub(super) enum Order {
         /// Blocks of the working set.
         blocks: u64,
     },
+    /// Blocks of some groups side by side.
+    Near {
+        /// Blocks of these groups.
+        blocks: u64,
+    },
     /// One after the other.
     Sequential,
 }
@@ -52,12 +57,21 @@ pub(super) struct Run {
     pub(super) operations: u64,
     /// I/Os until all writes were in place, without merges.
     pub(super) counts: Counts,
+    /// I/Os of merges, journals included.
+    pub(super) of_merges: u64,
     /// The time of disks, for each operation, until all writes were in place.
     pub(super) disk_time: Duration,
-    /// The same until all logs were merged.
+    /// The same until all logs were merged, or emptied.
     pub(super) merged_time: Duration,
     /// Operations a second, if clients waited until all logs were merged.
     pub(super) merged_iops: f64,
+}
+
+impl Run {
+    /// This count for each operation.
+    pub(super) fn each(&self, count: u64) -> f64 {
+        count as f64 / self.operations as f64
+    }
 }
 
 /// Runs one scheme, and checks the bytes at its end.
@@ -78,6 +92,10 @@ pub(super) fn run(setup: &Setup) -> anyhow::Result<Run> {
                 }
                 _ => load::choices(count, &set[..blocks as usize], &mut random),
             }
+        }
+        Order::Near { blocks } => {
+            let set = load::sequence(blocks, &cluster.layout, &mut random);
+            load::choices(count, &set, &mut random)
         }
         Order::Sequential => load::sequence(count, &cluster.layout, &mut random),
     };
@@ -107,6 +125,7 @@ pub(super) fn run(setup: &Setup) -> anyhow::Result<Run> {
     let counts = cluster.counts;
     let disk_time = total(&cluster) - busy;
     cluster.recycle();
+    cluster.empty_log();
     cluster.drain();
     cluster.merge_all();
     anyhow::ensure!(cluster.is_quiet(), "writes are under way at the end");
@@ -121,6 +140,7 @@ pub(super) fn run(setup: &Setup) -> anyhow::Result<Run> {
         p99: quantile(0.99),
         operations: count,
         counts,
+        of_merges: cluster.counts.of_merges,
         disk_time: disk_time / n,
         merged_time: merged / n,
         merged_iops: count as f64 / took.as_secs_f64(),
@@ -174,6 +194,11 @@ mod tests {
             }
         }
         let of = |scheme| run(&setup(scheme)).expect("it runs").counts;
+        let logged = of(Scheme::Logged);
+        assert_eq!((logged.reads, logged.writes, logged.appends), (0, 0, 180));
+        let shared = run(&Setup { depth: 16, ..setup(Scheme::Logged) }).expect("it runs").counts;
+        // While half of the clients wait for a sync, the others come.
+        assert!(shared.appends <= 180 / 6, "{shared:?}");
         let (plain, copies) = (of(Scheme::Plain), of(Scheme::Copies));
         assert_eq!((plain.reads, plain.writes, plain.appends), (0, 60, 0));
         assert_eq!((copies.reads, copies.writes, copies.appends), (0, 180, 0));
@@ -181,7 +206,7 @@ mod tests {
 
     #[test]
     fn merges_cost_time_that_is_counted_apart_and_a_seed_repeats_itself() {
-        for scheme in [Scheme::LOG, Scheme::HIT] {
+        for scheme in [Scheme::LOG, Scheme::HIT, Scheme::Logged] {
             let got = run(&setup(scheme)).expect("it runs");
             assert!(got.merged_time > got.disk_time && got.merged_iops < got.iops, "{got:?}");
             let again = run(&setup(scheme)).expect("it runs");

@@ -24,6 +24,8 @@ pub(super) enum Scheme {
         /// Whether the data in place are written back later, once the journals have them.
         writes_back: bool,
     },
+    /// 4 + 2: new data are appended to a log with three copies, and go in place later, a row at a time.
+    Logged,
 }
 
 /// What servers know of the base of a range that is written.
@@ -56,6 +58,7 @@ impl Scheme {
             Self::Speculative { base: Base::Hit, writes_back: true } => "hit, writes back",
             Self::Speculative { base: Base::Miss, .. } => "miss",
             Self::Speculative { base: Base::KnownMiss, .. } => "known miss",
+            Self::Logged => "logged",
         }
     }
 
@@ -71,7 +74,7 @@ impl Scheme {
             Self::ParityLog { .. } => {
                 "a power failure, and any two lost disks; a crash between data and log leaves the write hole"
             }
-            Self::Speculative { writes_back: false, .. } => {
+            Self::Speculative { writes_back: false, .. } | Self::Logged => {
                 "a power failure, and any two lost disks; no write hole"
             }
             Self::Speculative { writes_back: true, .. } => {
@@ -85,7 +88,9 @@ impl Scheme {
     #[cfg(test)]
     pub(super) const fn model(self) -> Option<Costs> {
         match self {
-            Self::Plain | Self::Copies | Self::ParityLog { reads_ahead: true } => None,
+            Self::Plain | Self::Copies | Self::ParityLog { reads_ahead: true } | Self::Logged => {
+                None
+            }
             Self::Incremental => Some(Costs::Incremental),
             Self::ParityLog { reads_ahead: false } => Some(Costs::ParityLogging),
             Self::Speculative { base: Base::Hit, .. } => Some(Costs::SpeculativeHit),

@@ -234,7 +234,7 @@ impl Cluster {
         done: Action<Self>,
     ) {
         let at = self.machines.records[server][&place.lsn].at;
-        self.read_journal(server, [at, range.end - range.start], done);
+        self.read_journal(For::Merge, server, [at, range.end - range.start], done);
     }
 
     /// Carries out a merge: reads both values of each change, and changes the strip in one atomic step.

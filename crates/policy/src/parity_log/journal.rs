@@ -14,8 +14,8 @@ pub struct Options {
     pub header: u64,
     /// A record takes a multiple of this many bytes: a sector of the disk.
     pub align: u64,
-    /// A group is merged when it has so many ranges with values that the parity strip does not count. One takes about 48
-    /// bytes of memory.
+    /// A group is merged when this number of its ranges have values that the parity strip does not count. A range takes about
+    /// 48 bytes of memory.
     pub extents_max: usize,
 }
 
@@ -68,12 +68,12 @@ impl Journal {
         self.records.len() < before
     }
 
-    /// What the write of so many bytes may need beside its data record: the value before it, and a discard.
+    /// The bytes that a write of `payload` bytes may need beside its data record: for the value before it, and a discard.
     pub(super) fn reserve_for(&self, payload: u64) -> u64 {
         self.options.record_bytes(payload) + self.options.record_bytes(0)
     }
 
-    /// Whether a write of so many bytes can be taken, with `reserved` for others.
+    /// Whether a write of `payload` bytes can be taken, while `reserved` bytes stay free for other writes.
     pub(super) fn has_room(&self, payload: u64, reserved: u64) -> bool {
         let write = self.options.record_bytes(payload) + self.reserve_for(payload);
         self.used + reserved + write <= self.options.capacity * BUSY / 100

@@ -58,12 +58,24 @@ impl World {
                 }
                 data::Effect::Redo(kept) => {
                     self.count("redone");
+                    let mut is_redone = true;
                     for kept in kept {
-                        let bytes = self.value(kept.parity, kept.place, &kept.range);
+                        let bytes = self.value_if_kept(kept.parity, kept.place, &kept.range);
+                        let Some(bytes) = bytes else {
+                            // The parity server was given up with its journal after its report. The next view asks others.
+                            if view == self.views[g] {
+                                return Err(format!("no record for {kept:?}"));
+                            }
+                            self.count("journals lost before a redo");
+                            is_redone = false;
+                            break;
+                        };
                         let (start, end) = (kept.range.start as usize, kept.range.end as usize);
                         self.strips[g][i][start..end].copy_from_slice(&bytes);
                     }
-                    self.pending.push(io(data::Event::Redone));
+                    if is_redone {
+                        self.pending.push(io(data::Event::Redone));
+                    }
                 }
                 data::Effect::Read { request, range } => {
                     let (start, end) = (range.start as usize, range.end as usize);
@@ -122,6 +134,8 @@ impl World {
         self.count("crashed data servers");
         self.note(|| format!("crash of strip {i} of {g}"));
         let life = self.data_lives[g][i];
+        // Without a parity server nothing could write again what a cache loses: one failure more than the code survives.
+        let keeps_cache = self.members[g].is_empty();
         let writes: Vec<(&str, Piece)> = self
             .pending
             .iter()
@@ -131,6 +145,7 @@ impl World {
                 {
                     match io {
                         DataIo::Write(_, piece) => Some(("torn writes", piece.clone())),
+                        DataIo::Flush(..) if keeps_cache => None,
                         DataIo::Flush(_, before) => Some(("unflushed writes", before.clone())),
                         DataIo::Event(_) => None,
                     }
@@ -235,6 +250,14 @@ impl World {
         if groups.is_empty() || groups.iter().any(|&g| self.spare(g) == 0) {
             return;
         }
+        // The last one has what data servers that stopped are to write again.
+        let is_needed = |&g: &usize| {
+            let stopped = |it: &Option<Data>| it.as_ref().is_none_or(|it| !it.is_serving());
+            self.members[g].len() == 1 && self.data[g].iter().any(stopped)
+        };
+        if groups.iter().any(is_needed) {
+            return;
+        }
         self.count("lost parity servers");
         if self.chance(50) {
             if self.parity[j].is_some() {
@@ -301,6 +324,12 @@ impl World {
         let at = self.jobs.iter().position(|job| job.token == token).expect("it locks");
         let job = self.jobs.remove(at);
         let g = job.group as usize;
+        // A server that stopped lost its lock. What it had complete is not known before it is back.
+        if job.locked.iter().any(|&i| self.data[g][i].is_none()) {
+            self.count("jobs that lost a lock");
+            self.unlock(&job);
+            return Ok(());
+        }
         self.note(|| format!("finish {job:?}"));
         match job.kind.clone() {
             JobKind::Join(j) => {

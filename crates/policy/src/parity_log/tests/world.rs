@@ -195,10 +195,20 @@ impl World {
 
     /// The bytes that a journal has.
     pub(super) fn value(&self, j: usize, place: Place, range: &Range<u64>) -> Vec<u8> {
+        let value = self.value_if_kept(j, place, range);
+        value.unwrap_or_else(|| panic!("record {} of {j} is trimmed", place.lsn))
+    }
+
+    /// The same; `None`: the record was trimmed, or lost with its journal.
+    pub(super) fn value_if_kept(
+        &self,
+        j: usize,
+        place: Place,
+        range: &Range<u64>,
+    ) -> Option<Vec<u8>> {
         let (durable, tail) = &self.journals[j];
-        let record = durable.iter().chain(tail).find(|record| record.lsn == place.lsn);
-        let record = record.unwrap_or_else(|| panic!("record {} of {j} is trimmed", place.lsn));
-        record.body.value(range).expect("the record has the range").to_vec()
+        let record = durable.iter().chain(tail).find(|record| record.lsn == place.lsn)?;
+        Some(record.body.value(range).expect("the record has the range").to_vec())
     }
 
     /// Adds deltas to a parity strip.
