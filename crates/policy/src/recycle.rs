@@ -156,6 +156,26 @@ pub fn plan_of_new(
     Ok(lightest(&row, row.encodings()))
 }
 
+/// The reads of blocks at these offsets of a file, in bytes, ascending: neighbours share a read where the bytes between them
+/// weigh less than another one.
+#[must_use]
+pub fn reads(blocks: &[u64], price: Price) -> Vec<Range<u64>> {
+    let mut spans: Vec<Range<u64>> = Vec::new();
+    for &at in blocks {
+        let end = at + BLOCK;
+        match spans.last_mut() {
+            Some(span)
+                if price.weight(0, at.saturating_sub(span.end)) < price.weight(1, 0)
+                    && end - span.start <= price.io_max.max(BLOCK) =>
+            {
+                span.end = end;
+            }
+            _ => spans.push(at..end),
+        }
+    }
+    spans
+}
+
 fn lightest(row: &Row, drafts: impl IntoIterator<Item = Draft>) -> Plan {
     let lightest = drafts.into_iter().min_by_key(|draft| draft.weight(&row.weights));
     lightest.expect("a row with enough fragments can be encoded").into_plan()

@@ -36,6 +36,21 @@ fn one_block_is_changed_with_its_parity_alone() {
 }
 
 #[test]
+fn blocks_of_a_file_share_a_read_where_the_gap_weighs_less() {
+    let at = |blocks: &[u64]| blocks.iter().map(|block| block * BLOCK).collect::<Vec<_>>();
+    let read = |blocks: &[u64], price| -> Vec<_> {
+        let spans = reads(&at(blocks), price).into_iter();
+        spans.map(|span| span.start / BLOCK..span.end / BLOCK).collect()
+    };
+    // 43,690 bytes weigh as much as an operation.
+    assert_eq!(read(&[0, 1, 12, 24], GP3), [0..13, 24..25]);
+    assert_eq!(read(&[0, 40, 63, 64], ALL_OPERATIONS), [0..64, 64..65], "as much as an I/O has");
+    let bytes = Price { operation_share: 0.05, ..GP3 };
+    assert_eq!(read(&[0, 1, 2, 3, 5], bytes), [0..4, 5..6]);
+    assert_eq!(read(&[], GP3), []);
+}
+
+#[test]
 fn old_values_that_are_not_to_be_trusted_are_not_read() {
     let plan = plan_of_new(code(), &[(1, 7)], &[], GP3).unwrap();
     assert_eq!(plan.how, How::Encode);

@@ -100,6 +100,11 @@ impl Index {
         entries.range(blocks).map(|(&block, &entry)| (block, entry)).collect()
     }
 
+    /// The number of entries of a range of blocks.
+    pub(super) fn count(&self, object: ObjectId, blocks: Range<u64>) -> u64 {
+        self.objects.get(&object).map_or(0, |entries| entries.range(blocks).count() as u64)
+    }
+
     /// Whether a block of a range has an only value in the log, and nobody said what it has in place.
     pub(super) fn lacks_sums(&self, object: ObjectId, blocks: Range<u64>) -> bool {
         let entries = self.objects.get(&object);

@@ -29,8 +29,6 @@ pub(super) const PREFIX: &str = "pool.log/";
 
 /// A user waits for it.
 const IO: Io = Io::new(Origin::UserWrite, Step::Log);
-/// Bytes of a file that are read into memory at once.
-const LOADED: u64 = 1 << 20;
 /// From this many bytes of blocks on, a batch takes no further record.
 const BATCH: usize = 4 << 20;
 
@@ -452,21 +450,9 @@ impl Log {
         Ok(read?.freeze())
     }
 
-    /// Reads a file into memory, as far as it fits: one read of many blocks instead of one for each.
-    pub(super) async fn load(&self, number: u64, io: Io) {
-        let found = self.files.lock().get(&number).cloned();
-        let Some((file, len)) = found else { return };
-        for at in (0..len).step_by(LOADED as usize) {
-            let count = LOADED.min(len - at);
-            if self.kept.get(number, at..at + BLOCK.min(count)).is_some() {
-                continue;
-            }
-            // What cannot be read now is read block by block, and that error counts.
-            let into = IoBufMut::unread(count as usize);
-            if let Ok(read) = file.object.read_at(at, into, io).await {
-                self.kept.put(number, at, read.freeze());
-            }
-        }
+    /// Whether a block is in memory.
+    pub(super) fn is_in_memory(&self, place: Place) -> bool {
+        self.kept.get(place.file, place.at..place.at + BLOCK).is_some()
     }
 
     /// Reads a block by its place.

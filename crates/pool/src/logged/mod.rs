@@ -20,6 +20,7 @@
 //!
 //! Everything else of the pool passes through: logs, tables, and objects with copies.
 
+mod fetch;
 mod figures;
 mod index;
 mod kept;
@@ -76,7 +77,8 @@ pub struct Options {
     pub limit: u64,
     /// Bytes of a file of the log: it is removed when all of them are in place.
     pub file_len: u64,
-    /// Bytes of the log that are kept in memory, the newest: blocks that are there are not read back.
+    /// Bytes of the log that are in memory at most: half of them the newest, which are not read back, half of them read for
+    /// rows that go in place.
     pub memory: u64,
     /// What the volumes charge.
     pub price: Price,
@@ -130,7 +132,7 @@ impl Logged {
             Log::new(spread.clone(), name, options.file_len, memory, last)
         };
         let shared = Shared {
-            blocks: log(BLOCKS, options.memory, &blocks),
+            blocks: log(BLOCKS, options.memory / 2, &blocks),
             rows: log(ROWS, 0, &rows),
             spread: spread.clone(),
             options,

@@ -1,6 +1,6 @@
 //! Brings what the log has newer in place, the oldest first, a row at a time, so that its files can go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use policy::recycle::{BLOCK, Cost, Price};
 use volume::{Error, ErrorKind, Expected, IoBuf, IoBufMut, Object, Result};
 
 use super::Shared;
+use super::fetch::{Fetched, Row};
 use super::index::Index;
 use super::object::Base;
 use super::record::{Parity, Record, Value};
@@ -92,25 +93,39 @@ impl Shared {
     /// # Errors
     /// The first of a row, after all were tried.
     pub(super) async fn recycle_oldest(&self) -> Result<()> {
-        let (oldest, blocks) =
-            self.blocks.with_index(|index| (index.oldest_file(), index.oldest()));
-        if let Some(oldest) = oldest {
-            self.blocks.load(oldest, self.io()).await;
-        }
-        let mut rows = BTreeSet::new();
+        let blocks = self.blocks.with_index(|index| index.oldest());
+        let mut rows = BTreeMap::new();
         for (object, block) in blocks {
             match self.base(object) {
                 Ok(base) => {
-                    rows.insert((object, block / base.width()));
+                    rows.insert((object, block / base.width()), base.width());
                 }
                 Err(e) if e.kind() == ErrorKind::Gone => self.forget(object),
                 Err(e) => return Err(e),
             }
         }
-        let changed = rows.into_iter().map(|(object, row)| self.recycle(object, row));
-        let changed: Vec<_> = stream::iter(changed).buffer_unordered(AT_ONCE).collect().await;
+        let rows = rows.into_iter();
+        let rows: Vec<_> =
+            rows.map(|((object, number), width)| Row { object, number, width }).collect();
+        let changed = self.recycle_rows(&rows).await;
         self.trim().await?;
-        changed.into_iter().collect()
+        changed
+    }
+
+    /// Brings these rows in place.
+    ///
+    /// # Errors
+    /// The first of a row, after all were tried.
+    async fn recycle_rows(&self, rows: &[Row]) -> Result<()> {
+        let mut all = Ok(());
+        for group in self.groups(rows) {
+            let price = self.spending.lock().price;
+            let fetched = self.fetch(&group, price, self.io()).await;
+            let changed = group.into_iter().map(|row| self.recycle(row, &fetched));
+            let changed: Vec<_> = stream::iter(changed).buffer_unordered(AT_ONCE).collect().await;
+            all = all.and(changed.into_iter().collect());
+        }
+        all
     }
 
     /// Removes files that nothing needs. Those of blocks are needed as long as a crash would repeat a change from them.
@@ -132,10 +147,13 @@ impl Shared {
     /// # Errors
     /// Those of the pool.
     pub(super) async fn bring_in_place(&self, base: &Arc<Base>, rows: Range<u64>) -> Result<()> {
-        for row in rows {
-            self.recycle_row(base, row).await?;
-        }
-        Ok(())
+        let (object, width) = (base.handle.id(), base.width());
+        let blocks = rows.start * width..rows.end * width;
+        let newer = self.blocks.with_index(|index| index.get(object, blocks));
+        let mut rows: Vec<_> = newer.into_iter().map(|(block, _)| block / width).collect();
+        rows.dedup();
+        let rows: Vec<_> = rows.into_iter().map(|number| Row { object, number, width }).collect();
+        self.recycle_rows(&rows).await
     }
 
     /// The object does not exist any more.
@@ -151,21 +169,21 @@ impl Shared {
             .with_index(|index| changes.into_iter().for_each(|change| index.end_change(change)));
     }
 
-    async fn recycle(&self, object: ObjectId, row: u64) -> Result<()> {
-        let changed = match self.base(object) {
-            Ok(base) => self.recycle_row(&base, row).await,
+    async fn recycle(&self, row: Row, fetched: &Fetched) -> Result<()> {
+        let changed = match self.base(row.object) {
+            Ok(base) => self.recycle_row(&base, row.number, fetched).await,
             Err(e) => Err(e),
         };
         match changed {
             Err(e) if e.kind() == ErrorKind::Gone => {
-                self.forget(object);
+                self.forget(row.object);
                 Ok(())
             }
             changed => changed,
         }
     }
 
-    async fn recycle_row(&self, base: &Arc<Base>, row: u64) -> Result<()> {
+    async fn recycle_row(&self, base: &Arc<Base>, row: u64, fetched: &Fetched) -> Result<()> {
         let (object, io) = (base.handle.id(), self.io());
         let first = row * base.width();
         // Before the claim: the checksums may be in a row that has to be claimed to be read.
@@ -202,6 +220,10 @@ impl Shared {
                 let what = format!("object {object}: block {block} is in no file of the log");
                 return Err(Error::new(ErrorKind::Corrupt, what));
             };
+            if let Some(bytes) = fetched.get(place) {
+                dirty.push(self.dirty(base, *block, bytes));
+                continue;
+            }
             let mut checksums = vec![place.checksum];
             while let Some((next, other, _)) = runs.peek()
                 && let Value::Stored(other) = other.value
