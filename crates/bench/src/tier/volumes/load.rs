@@ -48,6 +48,15 @@ pub struct Load {
     pub writes_percent: u32,
 }
 
+/// When requests come, whatever became of those before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Offer {
+    /// Requests a second, at equal distances.
+    pub per_sec: u64,
+    /// They come in the first half of each such time; `None`: all the time.
+    pub wave: Option<Duration>,
+}
+
 /// What clients got.
 #[derive(Clone, Debug)]
 pub struct Answers {
@@ -126,8 +135,7 @@ impl Load {
         Ok(clients.end(time))
     }
 
-    /// Offers `per_sec` requests a second at equal distances, for `time`. A request whose turn comes while too many are under
-    /// way waits for them.
+    /// Offers requests for `time`. A request whose turn comes while too many are under way waits for them.
     ///
     /// # Errors
     /// A request failed.
@@ -136,25 +144,39 @@ impl Load {
         clock: &Clock,
         target: &dyn Target,
         data: u64,
-        per_sec: u64,
+        offer: Offer,
         time: Duration,
         seed: u64,
     ) -> anyhow::Result<Answers> {
         let clients = Clients::new(self, clock, target, data);
         let (begin, until) = (clock.now(), clock.now() + time);
-        let apart = Duration::from_secs(1).div_f64(per_sec as f64);
         let all = (0..CLIENTS).map(async |client| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 16 | u64::from(client));
-            let mut due = begin + apart * client;
-            while due < until && clock.now() < until {
+            let mut turns = (u64::from(client)..).step_by(CLIENTS as usize);
+            let mut next = || turns.next().map(|nth| begin + offer.turn(nth));
+            while let Some(due) = next().filter(|&due| due < until && clock.now() < until) {
                 clock.sleep_until(due).await;
                 clients.request(&mut random, due, until).await?;
-                due = due + apart * CLIENTS;
             }
             anyhow::Ok(())
         });
         join_all(all).await.into_iter().collect::<anyhow::Result<()>>()?;
         Ok(clients.end(time))
+    }
+}
+
+impl Offer {
+    /// When the turn of a request comes, from the start of the load.
+    fn turn(self, nth: u64) -> Duration {
+        let busy = Duration::from_secs(1).div_f64(self.per_sec as f64).mul_f64(nth as f64);
+        match self.wave.map(|wave| wave / 2).filter(|half| !half.is_zero()) {
+            // Every wave before has had an idle half.
+            Some(half) => {
+                let waves = u32::try_from(busy.as_nanos() / half.as_nanos()).unwrap_or(u32::MAX);
+                busy + half * waves
+            }
+            None => busy,
+        }
     }
 }
 
@@ -249,13 +271,29 @@ mod tests {
         let second = Duration::from_secs(1);
         clock.run(async {
             let object = target(LEN).await;
-            let offered = load.offered(&clock, &object, LEN, 640, second, 1).await.expect("memory");
+            let offer = Offer { per_sec: 640, wave: None };
+            let offered =
+                load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
             assert_eq!((offered.count, offered.wrong), (640, 0));
             assert_eq!(offered.nanos.max(), 0);
             Target::write(&object, 3 * BLOCK, IoBuf::from(&[7; 8][..])).await.expect("memory");
-            let offered = load.offered(&clock, &object, LEN, 640, second, 1).await.expect("memory");
+            let offered =
+                load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
             assert_eq!(offered.wrong, 10);
+            let offer = Offer { wave: Some(second / 2), ..offer };
+            let offered =
+                load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
+            assert_eq!(offered.count, 320, "every other quarter of a second is idle");
         });
+    }
+
+    #[test]
+    fn requests_of_a_wave_come_in_its_first_half() {
+        let offer = Offer { per_sec: 10, wave: Some(Duration::from_secs(2)) };
+        let turns = [0, 9, 10, 19, 20].map(|nth| offer.turn(nth).as_millis());
+        assert_eq!(turns, [0, 900, 2000, 2900, 4000]);
+        let turns = [0, 9, 10].map(|nth| Offer { wave: None, ..offer }.turn(nth).as_millis());
+        assert_eq!(turns, [0, 900, 1000]);
     }
 
     #[test]

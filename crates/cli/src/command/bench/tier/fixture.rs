@@ -13,7 +13,8 @@ use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
 use volume::{Clock, Intent, Name, Object, Volume};
 
-use super::arms::Arm;
+use super::arms::{Arm, Flushes};
+use super::raised::Raised;
 use super::scale::{Scale, fast, slow, wide};
 
 type Gated = Arc<Gate<Simulate<Mem>>>;
@@ -80,23 +81,30 @@ impl Fixture {
         let contract = match arm {
             Arm::Wide => wide()?,
             Arm::Fast => fast(),
-            Arm::Tier(..) | Arm::Back | Arm::Demand | Arm::Slow => slow()?,
+            Arm::Tier(..) | Arm::Back(_) | Arm::Demand | Arm::Slow => slow()?,
         };
         let below = gated(image.fork("slow"), &contract);
         let name = Name::new(DATA)?;
         let blank = || gated(Mem::new("fast"), &fast());
         let (target, cache, above): (Box<dyn Target>, _, _) = match arm {
-            Arm::Tier(..) | Arm::Back => {
+            Arm::Tier(..) | Arm::Back(_) => {
                 let above = blank();
                 let (promotion, unit, writes) = match arm {
                     Arm::Tier(promotion, unit) => (promotion, unit, Writes::Through),
                     _ => (Promotion::Lazy, MIB, Writes::Back),
                 };
-                let options = Options { unit, writes, ..Options::new(scale.cache(), IDENTITY) };
+                let mut options = Options { unit, writes, ..Options::new(scale.cache(), IDENTITY) };
+                let mut slow: Arc<dyn Volume> = below.clone();
+                if matches!(arm, Arm::Back(Flushes::Open | Flushes::Foreground)) {
+                    let always = f64::INFINITY;
+                    options.thresholds.load_open = always;
+                    options.thresholds.load_close = always;
+                }
+                if arm == Arm::Back(Flushes::Foreground) {
+                    slow = Arc::new(Raised { inner: slow });
+                }
                 let admit = promotion.admit(&options, clock.now());
-                let (slow, fast): (Arc<dyn Volume>, Arc<dyn Volume>) =
-                    (below.clone(), above.clone());
-                let tier = Tier::open(slow, Some(fast), options, admit, clock);
+                let tier = Tier::open(slow, Some(above.clone()), options, admit, clock);
                 let tier = Arc::new(tier.await.context("a tier")?);
                 let target = tier.open(&name).await?;
                 (clients(target, is_durable), Cache::Tier(tier), Some(above))

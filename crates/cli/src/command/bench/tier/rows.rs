@@ -4,7 +4,7 @@ use bench::compare::{self, Figure};
 use bench::tier::volumes::{Cell, Chosen, Load, Run};
 use policy::units::{KIB, MIB};
 
-use super::arms::{Arm, LAZY, PAGES, SMALL};
+use super::arms::{Arm, BACK, Flushes, LAZY, PAGES, SMALL};
 use super::case::{Case, Pace};
 
 /// A row of `bench tier`.
@@ -28,6 +28,12 @@ const PROMOTED_MIN: f64 = 10.0;
 /// The least part of what the slow volume does alone.
 const UNHURT: f64 = 0.97;
 
+/// The largest part of users' p99 with flushes in their own class that is left with the valve.
+const FLUSHED_MAX: f64 = 0.6;
+
+/// How much more or less of the cache may be dirty in the second half of a run than in the first, in percent of the cache.
+const LEVEL: f64 = 5.0;
+
 /// As near as a tier should come to the wide volume.
 const NEAR: f64 = 0.1;
 
@@ -35,7 +41,7 @@ const READS: Load = Load { chosen: Chosen::Uniform, bytes: 4 * KIB, writes_perce
 
 /// Every row.
 pub(super) fn all() -> Vec<Row> {
-    vec![b25(), b27(), zipf(), back(), hurts()]
+    vec![b25(), b27(), b28(), zipf(), back(), hurts()]
 }
 
 /// Uniform reads of small parts of objects, and of whole ones.
@@ -79,6 +85,35 @@ fn b27() -> Row {
     })
 }
 
+/// 70 % reads and 30 % durable writes of scattered hot blocks.
+const MIXED: Load = Load { chosen: Chosen::ZipfScattered, bytes: 4 * KIB, writes_percent: 30 };
+
+fn b28() -> Row {
+    let [open, foreground] = [Flushes::Open, Flushes::Foreground].map(Arm::Back);
+    let case = Case {
+        name: "zipf 0.99, scattered, 30 % durable writes, in waves".into(),
+        arms: vec![BACK, open, foreground],
+        warming: MIXED,
+        load: MIXED,
+        pace: Pace::Waves(OFFERED),
+        is_durable: true,
+    };
+    let about = "4 KiB, 70 % reads and 30 % durable writes, 12,000 a second for 5 s of each 10 s: what do users gain from                  flushes that wait for calm, and that are in a class below theirs?";
+    Row::new("B28", about, [case])
+        .check("{case}: p99, valve / flushes in the class of reads", [0.0, FLUSHED_MAX], {
+            move |cell| cell.ratio([&BACK.name(), &foreground.name()], Run::P99)
+        })
+        .tell(move |writer, cells| {
+            for cell in cells {
+                let ratios = cell.ratios(&BACK.name(), &open.name(), Run::P99.of);
+                let case = format!("{}: p99 / that without a valve", cell.case);
+                writer.report.row("B28", &case, &BACK.name(), bench::stats::median(&ratios), "x");
+            }
+            writer.bars("B28: p99", "us", cells, Run::P99);
+            writer.bars("B28: dirty", "% of the cache", cells, Run::DIRTY);
+        })
+}
+
 fn zipf() -> Row {
     let case = |name: &str, chosen| {
         let load = Load { chosen, bytes: 4 * KIB, writes_percent: 5 };
@@ -103,12 +138,11 @@ fn zipf() -> Row {
 }
 
 fn back() -> Row {
-    let load = Load { chosen: Chosen::ZipfScattered, bytes: 4 * KIB, writes_percent: 30 };
     let case = Case {
         name: "zipf 0.99, scattered, 30 % durable writes".into(),
-        arms: vec![Arm::Back, LAZY, Arm::Wide],
-        warming: load,
-        load,
+        arms: vec![BACK, LAZY, Arm::Wide],
+        warming: MIXED,
+        load: MIXED,
         pace: Pace::Offered(OFFERED),
         is_durable: true,
     };
@@ -116,10 +150,16 @@ fn back() -> Row {
                  durable as the slow one?";
     Row::new("back", about, [case])
         .check("{case}: op/s, write-back / write-through", [1.0, f64::INFINITY], |cell| {
-            cell.ratio([&Arm::Back.name(), &LAZY.name()], Run::PER_SEC)
+            cell.ratio([&BACK.name(), &LAZY.name()], Run::PER_SEC)
         })
         .check("{case}: op/s, write-back / gp3 of 16,000", [1.0 - NEAR, f64::INFINITY], |cell| {
-            cell.ratio([&Arm::Back.name(), &Arm::Wide.name()], Run::PER_SEC)
+            cell.ratio([&BACK.name(), &Arm::Wide.name()], Run::PER_SEC)
+        })
+        .check("{case}: p99, write-back / gp3 of 16,000", [0.0, 1.0 + NEAR], |cell| {
+            cell.ratio([&BACK.name(), &Arm::Wide.name()], Run::P99)
+        })
+        .check("{case}: growth of what is dirty, % of the cache", [-LEVEL, LEVEL], |cell| {
+            cell.side(&BACK.name()).each(Run::DIRTY_GROWTH.of).into()
         })
         .tell(|writer, cells| {
             writer.bars("back: answered", "operations a second", cells, Run::PER_SEC);
@@ -199,6 +239,24 @@ mod tests {
             rows.find_map(|row| row.value).expect("it is reported")
         };
         assert!(level("dirty") > 0.0 && level("dirty at most") <= 100.0);
+    }
+
+    #[test]
+    fn flushes_that_wait_for_calm_delay_users_less() {
+        let report = measured(&["B28"]);
+        let failed: Vec<_> = report.checks.iter().filter(|check| !check.holds).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+        let of = |scheme: &str, figure: &str| {
+            let mut rows = report.rows.iter();
+            let found = rows.find(|row| row.scheme == scheme && row.case.ends_with(figure));
+            found.and_then(|row| row.value).expect("it is reported")
+        };
+        for arm in [Flushes::Valve, Flushes::Open, Flushes::Foreground].map(Arm::Back) {
+            let name = arm.name();
+            // Half of the time nothing is offered.
+            assert_eq!(of(&name, "in waves"), OFFERED as f64 / 2.0, "{name}");
+            assert!(of(&name, "dirty at most") > 40.0, "{name} has something to flush");
+        }
     }
 
     #[test]
