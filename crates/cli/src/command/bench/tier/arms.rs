@@ -10,6 +10,8 @@ pub(super) enum Arm {
     Tier(Promotion, u64),
     /// The tier of [`LAZY`], with writes that stay on the fast volume.
     Back(Flushes),
+    /// The tier of [`PAGES`], with writes that stay on the fast volume.
+    BackPages,
     /// Whole units promoted by every miss, which waits for it.
     Demand,
     /// The slow volume alone.
@@ -55,6 +57,7 @@ impl Arm {
             BACK => "tier, write-back".into(),
             Self::Back(Flushes::Foreground) => "write-back, no valve, flushed as users read".into(),
             Self::Back(_) => "write-back, no valve".into(),
+            Self::BackPages => "write-back, pages on demand".into(),
             Self::Demand => "objects on demand".into(),
             Self::Slow => "gp3 of 3,000".into(),
             Self::Wide => "gp3 of 16,000".into(),
@@ -64,11 +67,11 @@ impl Arm {
 
     /// Whether it has something to warm.
     pub(super) const fn is_cached(self) -> bool {
-        matches!(self, Self::Tier(..) | Self::Back(_) | Self::Demand)
+        matches!(self, Self::Tier(..) | Self::Back(_) | Self::BackPages | Self::Demand)
     }
 
     /// Whether writes stay in it.
     pub(super) const fn is_back(self) -> bool {
-        matches!(self, Self::Back(_))
+        matches!(self, Self::Back(_) | Self::BackPages)
     }
 }

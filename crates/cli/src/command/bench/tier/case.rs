@@ -61,6 +61,8 @@ pub(super) struct Case {
     pub(super) pace: Pace,
     /// Writes are durable when they are answered.
     pub(super) is_durable: bool,
+    /// The part of the data that fits the cache, in percent.
+    pub(super) cached_percent: u64,
 }
 
 impl compare::Case for Case {
@@ -102,9 +104,9 @@ impl Bencher {
 
     fn run(&self, case: &Case, arm: Arm, seed: u64) -> anyhow::Result<Run> {
         let clock = Clock::simulated();
+        let cache = self.scale.cache(case.cached_percent);
         clock.run(async {
-            let fixture =
-                Fixture::open(arm, &self.scale, &self.image, &clock, seed, case.is_durable);
+            let fixture = Fixture::open(arm, cache, &self.image, &clock, seed, case.is_durable);
             let fixture = fixture.await?;
             let lead = if arm.is_cached() { self.scale.lead } else { LEAD };
             let work = async {
@@ -119,36 +121,19 @@ impl Bencher {
                 let sampled = sample(&fixture, &clock, &levels);
                 let load = self.load(case.load, case.pace, &fixture, &clock, time, again);
                 let answers = beside(load, sampled).await?;
-                let dirty = arm.is_back().then(|| self.dirty(&levels.into_inner()));
+                let dirty = arm.is_back().then(|| dirty(cache, &levels.into_inner()));
                 let after = fixture.counted();
-                let bytes = |load: Load, answers: &Answers| load.bytes * answers.count;
                 anyhow::Ok(Run {
                     counted: after.since(&before),
                     is_cached: arm.is_cached(),
                     promoted_all: after.since(&at_first).promoted_bytes,
-                    users_all: bytes(case.warming, &warmed) + bytes(case.load, &answers),
+                    users_all: warmed.bytes + answers.bytes,
                     answers,
                     dirty,
                 })
             };
             beside(work, fixture.work()).await
         })
-    }
-
-    /// By samples in bytes.
-    fn dirty(&self, levels: &[u64]) -> Dirty {
-        let percent = |bytes: f64| 100.0 * bytes / self.scale.cache() as f64;
-        let mean = |levels: &[u64]| {
-            percent(levels.iter().sum::<u64>() as f64 / levels.len().max(1) as f64)
-        };
-        let (first, second) = levels.split_at(levels.len() / 2);
-        let of = |level: Option<&u64>| percent(level.copied().unwrap_or(0) as f64);
-        Dirty {
-            mean: mean(levels),
-            growth: mean(second) - mean(first),
-            most: of(levels.iter().max()),
-            last: of(levels.last()),
-        }
     }
 
     async fn load(
@@ -172,6 +157,21 @@ impl Bencher {
                 load.offered(clock, target, data, offer, time, seed).await
             }
         }
+    }
+}
+
+/// What was dirty of a cache, by samples in bytes.
+fn dirty(cache: u64, levels: &[u64]) -> Dirty {
+    let percent = |bytes: f64| 100.0 * bytes / cache as f64;
+    let mean =
+        |levels: &[u64]| percent(levels.iter().sum::<u64>() as f64 / levels.len().max(1) as f64);
+    let (first, second) = levels.split_at(levels.len() / 2);
+    let of = |level: Option<&u64>| percent(level.copied().unwrap_or(0) as f64);
+    Dirty {
+        mean: mean(levels),
+        growth: mean(second) - mean(first),
+        most: of(levels.iter().max()),
+        last: of(levels.last()),
     }
 }
 
