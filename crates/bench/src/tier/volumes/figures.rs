@@ -16,6 +16,12 @@ impl Run {
     pub const DIRTY: Figure<Self> =
         Figure::new("dirty", "% of the cache", |run: &Self| run.dirty(|dirty| dirty.mean))
             .optional();
+    /// How much more was dirty in the second half than in the first.
+    pub const DIRTY_GROWTH: Figure<Self> =
+        Figure::new("dirty, growth", "% of the cache", |run: &Self| {
+            run.dirty(|dirty| dirty.growth)
+        })
+        .optional();
     /// Operations at the gate of the slow volume for each request.
     pub const SLOW_OPS: Figure<Self> =
         Figure::new("slow operations for each request", "I/Os", |run: &Self| {
@@ -41,6 +47,7 @@ impl Outcome for Run {
             run.dirty(|dirty| dirty.last)
         })
         .optional(),
+        Self::DIRTY_GROWTH,
     ];
 }
 

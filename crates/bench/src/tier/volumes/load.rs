@@ -1,6 +1,6 @@
 //! Clients: which bytes they read and write, and how often.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::{Clock, IoBuf, IoBufMut};
 
 use super::target::Target;
+use crate::trace::{Requests, StandIn};
 use crate::ycsb::Zipfian;
 
 /// Bytes that have one stamp.
@@ -25,7 +26,7 @@ const SCATTER: u64 = 0x9e37_79b1;
 const CLIENTS: u32 = 512;
 
 /// Which request comes next.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Chosen {
     /// Any, with the same chance.
     Uniform,
@@ -35,17 +36,28 @@ pub enum Chosen {
     ZipfTogether,
     /// The same, the popular ones scattered.
     ZipfScattered,
+    /// Those of a stand-in for a trace, with its lengths and writes, on a footprint as large as the data.
+    StandIn(StandIn),
 }
 
 /// Requests.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Which.
     pub chosen: Chosen,
-    /// Bytes of each: a multiple of 4 KiB.
+    /// Bytes of each: a multiple of 4 KiB. A stand-in has lengths of its own.
     pub bytes: u64,
-    /// Of a hundred requests those that write.
+    /// Of a hundred requests those that write. A stand-in has a share of its own.
     pub writes_percent: u32,
+}
+
+/// When requests come, whatever became of those before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Offer {
+    /// Requests a second, at equal distances.
+    pub per_sec: u64,
+    /// They come in the first half of each such time; `None`: all the time.
+    pub wave: Option<Duration>,
 }
 
 /// What clients got.
@@ -55,6 +67,8 @@ pub struct Answers {
     pub elapsed: Duration,
     /// Requests that were answered in it.
     pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Their latencies, in nanoseconds; of an offered load from the time of its turn.
     pub nanos: Histogram<u64>,
     /// Blocks that were not those that were stored.
@@ -64,7 +78,7 @@ pub struct Answers {
 impl Default for Answers {
     fn default() -> Self {
         let nanos = Histogram::new(3).expect("three digits are allowed");
-        Self { elapsed: Duration::ZERO, count: 0, nanos, wrong: 0 }
+        Self { elapsed: Duration::ZERO, count: 0, bytes: 0, nanos, wrong: 0 }
     }
 }
 
@@ -76,7 +90,9 @@ struct Clients<'a> {
     clock: &'a Clock,
     target: &'a dyn Target,
     next: Cell<u64>,
-    answers: std::cell::RefCell<Answers>,
+    traced: Option<RefCell<std::iter::Cycle<Requests>>>,
+    data: u64,
+    answers: RefCell<Answers>,
 }
 
 /// `len` bytes whose blocks of 4 KiB begin with their number.
@@ -112,7 +128,7 @@ impl Load {
         time: Duration,
         seed: u64,
     ) -> anyhow::Result<Answers> {
-        let clients = Clients::new(self, clock, target, data);
+        let clients = Clients::new(self, clock, target, data, seed);
         let until = clock.now() + time;
         let all = (0..depth as u64).map(async |client| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 16 | client);
@@ -126,8 +142,7 @@ impl Load {
         Ok(clients.end(time))
     }
 
-    /// Offers `per_sec` requests a second at equal distances, for `time`. A request whose turn comes while too many are under
-    /// way waits for them.
+    /// Offers requests for `time`. A request whose turn comes while too many are under way waits for them.
     ///
     /// # Errors
     /// A request failed.
@@ -136,20 +151,19 @@ impl Load {
         clock: &Clock,
         target: &dyn Target,
         data: u64,
-        per_sec: u64,
+        offer: Offer,
         time: Duration,
         seed: u64,
     ) -> anyhow::Result<Answers> {
-        let clients = Clients::new(self, clock, target, data);
+        let clients = Clients::new(self, clock, target, data, seed);
         let (begin, until) = (clock.now(), clock.now() + time);
-        let apart = Duration::from_secs(1).div_f64(per_sec as f64);
         let all = (0..CLIENTS).map(async |client| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed << 16 | u64::from(client));
-            let mut due = begin + apart * client;
-            while due < until && clock.now() < until {
+            let mut turns = (u64::from(client)..).step_by(CLIENTS as usize);
+            let mut next = || turns.next().map(|nth| begin + offer.turn(nth));
+            while let Some(due) = next().filter(|&due| due < until && clock.now() < until) {
                 clock.sleep_until(due).await;
                 clients.request(&mut random, due, until).await?;
-                due = due + apart * CLIENTS;
             }
             anyhow::Ok(())
         });
@@ -158,18 +172,55 @@ impl Load {
     }
 }
 
+impl Offer {
+    /// When the turn of a request comes, from the start of the load.
+    fn turn(self, nth: u64) -> Duration {
+        let busy = Duration::from_secs(1).div_f64(self.per_sec as f64).mul_f64(nth as f64);
+        match self.wave.map(|wave| wave / 2).filter(|half| !half.is_zero()) {
+            // Every wave before has had an idle half.
+            Some(half) => {
+                let waves = u32::try_from(busy.as_nanos() / half.as_nanos()).unwrap_or(u32::MAX);
+                busy + half * waves
+            }
+            None => busy,
+        }
+    }
+}
+
 impl<'a> Clients<'a> {
-    fn new(load: Load, clock: &'a Clock, target: &'a dyn Target, data: u64) -> Self {
+    fn new(load: Load, clock: &'a Clock, target: &'a dyn Target, data: u64, seed: u64) -> Self {
         let requests = (data / load.bytes).max(1);
         let zipfian = Zipfian::new(requests);
+        let traced = match load.chosen {
+            Chosen::StandIn(of) => {
+                // As many as make the footprint as large as the data.
+                let count = u128::from(of.requests) * u128::from(data / BLOCK)
+                    / u128::from(of.footprint_blocks);
+                let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
+                Some(RefCell::new(of.requests(count, seed).cycle()))
+            }
+            _ => None,
+        };
         let (next, answers) = (Cell::new(0), Default::default());
-        Self { load, requests, zipfian, clock, target, next, answers }
+        Self { load, requests, zipfian, clock, target, next, traced, data, answers }
+    }
+
+    /// Where the next request begins, its length, and whether it writes.
+    fn next(&self, random: &mut Xoshiro256PlusPlus) -> (u64, u64, bool) {
+        if let Some(traced) = &self.traced
+            && let Some(request) = traced.borrow_mut().next()
+        {
+            let len = u64::from(request.len).min(self.data);
+            return (request.offset.min(self.data - len), len, request.is_write);
+        }
+        let at = self.choose(random) * self.load.bytes;
+        (at, self.load.bytes, random.random_range(0..100) < self.load.writes_percent)
     }
 
     /// The number of the next request.
     fn choose(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
         match self.load.chosen {
-            Chosen::Uniform => random.random_range(0..self.requests),
+            Chosen::Uniform | Chosen::StandIn(_) => random.random_range(0..self.requests),
             Chosen::Sequential => {
                 let next = self.next.get();
                 self.next.set((next + 1) % self.requests);
@@ -188,24 +239,25 @@ impl<'a> Clients<'a> {
         due: Instant,
         until: Instant,
     ) -> anyhow::Result<()> {
-        let at = self.choose(random) * self.load.bytes;
+        let (at, len, is_write) = self.next(random);
         let mut wrong = 0;
-        if random.random_range(0..100) < self.load.writes_percent {
-            let data = stamped(at, self.load.bytes);
+        if is_write {
+            let data = stamped(at, len);
             self.target.write(at, IoBuf::from(&data[..])).await.context("a write")?;
         } else {
-            let into = IoBufMut::zeroed(self.load.bytes as usize);
+            let into = IoBufMut::zeroed(len as usize);
             let read = self.target.read(at, into).await.context("a read")?;
             let stamp = |nth: usize| (at / BLOCK + nth as u64).to_le_bytes();
             let mut blocks = read.chunks(BLOCK as usize).enumerate();
             let is_wrong = blocks.any(|(nth, block)| block[..8] != stamp(nth));
-            wrong = u64::from(is_wrong || read.len() as u64 != self.load.bytes);
+            wrong = u64::from(is_wrong || read.len() as u64 != len);
         }
         let now = self.clock.now();
         let mut answers = self.answers.borrow_mut();
         answers.wrong += wrong;
         if now <= until {
             answers.count += 1;
+            answers.bytes += len;
             let nanos = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
             // A saturating one does not grow the histogram, which begins at 2 ns.
             answers.nanos.record(nanos).expect("it grows");
@@ -249,13 +301,47 @@ mod tests {
         let second = Duration::from_secs(1);
         clock.run(async {
             let object = target(LEN).await;
-            let offered = load.offered(&clock, &object, LEN, 640, second, 1).await.expect("memory");
+            let offer = Offer { per_sec: 640, wave: None };
+            let offered =
+                load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
             assert_eq!((offered.count, offered.wrong), (640, 0));
             assert_eq!(offered.nanos.max(), 0);
             Target::write(&object, 3 * BLOCK, IoBuf::from(&[7; 8][..])).await.expect("memory");
-            let offered = load.offered(&clock, &object, LEN, 640, second, 1).await.expect("memory");
+            let offered =
+                load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
             assert_eq!(offered.wrong, 10);
+            let offer = Offer { wave: Some(second / 2), ..offer };
+            let offered =
+                load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
+            assert_eq!(offered.count, 320, "every other quarter of a second is idle");
         });
+    }
+
+    #[test]
+    fn a_stand_in_covers_the_data_with_its_writes_and_lengths() {
+        let clock = Clock::simulated();
+        let len = 4096 * BLOCK;
+        let object = clock.run(target(len));
+        let of = StandIn::ALL[2];
+        let load = Load { chosen: Chosen::StandIn(of), bytes: BLOCK, writes_percent: 0 };
+        let clients = Clients::new(load, &clock, &object, len, 1);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let requests: Vec<_> = (0..10_000).map(|_| clients.next(&mut random)).collect();
+        assert!(requests.iter().all(|(at, bytes, _)| at + bytes <= len && bytes % BLOCK == 0));
+        assert!(requests.iter().any(|(at, bytes, _)| at + bytes > len / 8 * 7));
+        let mean = requests.iter().map(|(_, bytes, _)| bytes).sum::<u64>() as f64 / 1e4;
+        let writes = requests.iter().filter(|(.., is_write)| *is_write).count() as f64 / 1e4;
+        assert!((mean / of.mean_bytes - 1.0).abs() < 0.1, "{mean}");
+        assert!((writes - of.write_share).abs() < 0.05, "{writes}");
+    }
+
+    #[test]
+    fn requests_of_a_wave_come_in_its_first_half() {
+        let offer = Offer { per_sec: 10, wave: Some(Duration::from_secs(2)) };
+        let turns = [0, 9, 10, 19, 20].map(|nth| offer.turn(nth).as_millis());
+        assert_eq!(turns, [0, 900, 2000, 2900, 4000]);
+        let turns = [0, 9, 10].map(|nth| Offer { wave: None, ..offer }.turn(nth).as_millis());
+        assert_eq!(turns, [0, 900, 1000]);
     }
 
     #[test]
@@ -264,7 +350,7 @@ mod tests {
         let object = clock.run(target(LEN));
         let of = |chosen| {
             let load = Load { chosen, bytes: BLOCK, writes_percent: 0 };
-            let clients = Clients::new(load, &clock, &object, LEN);
+            let clients = Clients::new(load, &clock, &object, LEN, 1);
             let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
             let mut counts = vec![0; 64];
             (0..10_000).for_each(|_| counts[clients.choose(&mut random) as usize] += 1);

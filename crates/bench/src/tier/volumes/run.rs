@@ -43,6 +43,8 @@ impl Counted {
 pub struct Dirty {
     /// In the mean.
     pub mean: f64,
+    /// The mean of the second half less that of the first.
+    pub growth: f64,
     /// At most.
     pub most: f64,
     /// At the end.

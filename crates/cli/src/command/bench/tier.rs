@@ -3,6 +3,7 @@
 mod arms;
 mod case;
 mod fixture;
+mod raised;
 mod rows;
 mod scale;
 

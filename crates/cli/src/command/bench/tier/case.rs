@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bench::compare;
 use bench::report::Report;
-use bench::tier::volumes::{Answers, Cell, Dirty, Load, Run, beside, sound};
+use bench::tier::volumes::{Answers, Cell, Dirty, Load, Offer, Run, beside, sound};
 use volume::Clock;
 use volume::mem::Mem;
 
@@ -20,6 +20,12 @@ const LEAD: Duration = Duration::from_secs(2);
 /// Time between two looks at what is dirty.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
+/// A busy time and an idle one as long. Each half lasts for five periods of the valve.
+const WAVE: Duration = Duration::from_secs(10);
+
+/// The least waves of a run.
+const WAVES_MIN: u128 = 2;
+
 /// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
@@ -27,6 +33,21 @@ pub(super) enum Pace {
     Closed(usize),
     /// So many come a second.
     Offered(u64),
+    /// So many come a second in the first half of each [`WAVE`].
+    Waves(u64),
+}
+
+impl Pace {
+    /// At least `time`; with waves, whole ones, and no fewer than `waves`.
+    fn whole(self, time: Duration, waves: u128) -> Duration {
+        match self {
+            Self::Closed(_) | Self::Offered(_) => time,
+            Self::Waves(_) => {
+                let waves = time.as_nanos().div_ceil(WAVE.as_nanos()).max(waves);
+                WAVE * u32::try_from(waves).unwrap_or(u32::MAX)
+            }
+        }
+    }
 }
 
 /// A load on several arms.
@@ -40,6 +61,8 @@ pub(super) struct Case {
     pub(super) pace: Pace,
     /// Writes are durable when they are answered.
     pub(super) is_durable: bool,
+    /// The part of the data that fits the cache, in percent.
+    pub(super) cached_percent: u64,
 }
 
 impl compare::Case for Case {
@@ -81,48 +104,36 @@ impl Bencher {
 
     fn run(&self, case: &Case, arm: Arm, seed: u64) -> anyhow::Result<Run> {
         let clock = Clock::simulated();
+        let cache = self.scale.cache(case.cached_percent);
         clock.run(async {
-            let fixture =
-                Fixture::open(arm, &self.scale, &self.image, &clock, seed, case.is_durable);
+            let fixture = Fixture::open(arm, cache, &self.image, &clock, seed, case.is_durable);
             let fixture = fixture.await?;
             let lead = if arm.is_cached() { self.scale.lead } else { LEAD };
             let work = async {
                 let at_first = fixture.counted();
+                let lead = case.pace.whole(lead, 1);
                 let warmed =
                     self.load(case.warming, case.pace, &fixture, &clock, lead, seed).await?;
                 let before = fixture.counted();
-                let time = self.scale.time;
+                let time = case.pace.whole(self.scale.time, WAVES_MIN);
                 let again = seed ^ 1 << 40;
                 let levels = RefCell::new(Vec::new());
                 let sampled = sample(&fixture, &clock, &levels);
                 let load = self.load(case.load, case.pace, &fixture, &clock, time, again);
                 let answers = beside(load, sampled).await?;
-                let dirty = (arm == Arm::Back).then(|| self.dirty(&levels.into_inner()));
+                let dirty = arm.is_back().then(|| dirty(cache, &levels.into_inner()));
                 let after = fixture.counted();
-                let bytes = |load: Load, answers: &Answers| load.bytes * answers.count;
                 anyhow::Ok(Run {
                     counted: after.since(&before),
                     is_cached: arm.is_cached(),
                     promoted_all: after.since(&at_first).promoted_bytes,
-                    users_all: bytes(case.warming, &warmed) + bytes(case.load, &answers),
+                    users_all: warmed.bytes + answers.bytes,
                     answers,
                     dirty,
                 })
             };
             beside(work, fixture.work()).await
         })
-    }
-
-    /// By samples in bytes.
-    fn dirty(&self, levels: &[u64]) -> Dirty {
-        let percent = |bytes: f64| 100.0 * bytes / self.scale.cache() as f64;
-        let sum: u64 = levels.iter().sum();
-        let of = |level: Option<&u64>| percent(level.copied().unwrap_or(0) as f64);
-        Dirty {
-            mean: percent(sum as f64 / levels.len().max(1) as f64),
-            most: of(levels.iter().max()),
-            last: of(levels.last()),
-        }
     }
 
     async fn load(
@@ -137,8 +148,30 @@ impl Bencher {
         let (target, data) = (&*fixture.target, self.scale.data);
         match pace {
             Pace::Closed(depth) => load.closed(clock, target, data, depth, time, seed).await,
-            Pace::Offered(per_sec) => load.offered(clock, target, data, per_sec, time, seed).await,
+            Pace::Offered(per_sec) => {
+                let offer = Offer { per_sec, wave: None };
+                load.offered(clock, target, data, offer, time, seed).await
+            }
+            Pace::Waves(per_sec) => {
+                let offer = Offer { per_sec, wave: Some(WAVE) };
+                load.offered(clock, target, data, offer, time, seed).await
+            }
         }
+    }
+}
+
+/// What was dirty of a cache, by samples in bytes.
+fn dirty(cache: u64, levels: &[u64]) -> Dirty {
+    let percent = |bytes: f64| 100.0 * bytes / cache as f64;
+    let mean =
+        |levels: &[u64]| percent(levels.iter().sum::<u64>() as f64 / levels.len().max(1) as f64);
+    let (first, second) = levels.split_at(levels.len() / 2);
+    let of = |level: Option<&u64>| percent(level.copied().unwrap_or(0) as f64);
+    Dirty {
+        mean: mean(levels),
+        growth: mean(second) - mean(first),
+        most: of(levels.iter().max()),
+        last: of(levels.last()),
     }
 }
 

@@ -13,7 +13,8 @@ use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
 use volume::{Clock, Intent, Name, Object, Volume};
 
-use super::arms::Arm;
+use super::arms::{Arm, Flushes};
+use super::raised::Raised;
 use super::scale::{Scale, fast, slow, wide};
 
 type Gated = Arc<Gate<Simulate<Mem>>>;
@@ -66,7 +67,7 @@ fn clients(object: Arc<dyn Object>, is_durable: bool) -> Box<dyn Target> {
 impl Fixture {
     pub(super) async fn open(
         arm: Arm,
-        scale: &Scale,
+        cache: u64,
         image: &Mem,
         clock: &Clock,
         seed: u64,
@@ -80,23 +81,31 @@ impl Fixture {
         let contract = match arm {
             Arm::Wide => wide()?,
             Arm::Fast => fast(),
-            Arm::Tier(..) | Arm::Back | Arm::Demand | Arm::Slow => slow()?,
+            Arm::Tier(..) | Arm::Back(_) | Arm::BackPages | Arm::Demand | Arm::Slow => slow()?,
         };
         let below = gated(image.fork("slow"), &contract);
         let name = Name::new(DATA)?;
         let blank = || gated(Mem::new("fast"), &fast());
         let (target, cache, above): (Box<dyn Target>, _, _) = match arm {
-            Arm::Tier(..) | Arm::Back => {
+            Arm::Tier(..) | Arm::Back(_) | Arm::BackPages => {
                 let above = blank();
                 let (promotion, unit, writes) = match arm {
                     Arm::Tier(promotion, unit) => (promotion, unit, Writes::Through),
+                    Arm::BackPages => (Promotion::Demand, MIB, Writes::Back),
                     _ => (Promotion::Lazy, MIB, Writes::Back),
                 };
-                let options = Options { unit, writes, ..Options::new(scale.cache(), IDENTITY) };
+                let mut options = Options { unit, writes, ..Options::new(cache, IDENTITY) };
+                let mut slow: Arc<dyn Volume> = below.clone();
+                if matches!(arm, Arm::Back(Flushes::Open | Flushes::Foreground)) {
+                    let always = f64::INFINITY;
+                    options.thresholds.load_open = always;
+                    options.thresholds.load_close = always;
+                }
+                if arm == Arm::Back(Flushes::Foreground) {
+                    slow = Arc::new(Raised { inner: slow });
+                }
                 let admit = promotion.admit(&options, clock.now());
-                let (slow, fast): (Arc<dyn Volume>, Arc<dyn Volume>) =
-                    (below.clone(), above.clone());
-                let tier = Tier::open(slow, Some(fast), options, admit, clock);
+                let tier = Tier::open(slow, Some(above.clone()), options, admit, clock);
                 let tier = Arc::new(tier.await.context("a tier")?);
                 let target = tier.open(&name).await?;
                 (clients(target, is_durable), Cache::Tier(tier), Some(above))
@@ -105,8 +114,8 @@ impl Fixture {
                 let above = blank();
                 let slow = below.open(&name).await?;
                 let fast = above.create(&name, &Intent::IN_PLACE).await?;
-                fast.set_len(scale.cache()).await?;
-                let slots = u32::try_from(scale.cache() / MIB)?;
+                fast.set_len(cache).await?;
+                let slots = u32::try_from(cache / MIB)?;
                 let demand = Arc::new(Demand::new(slow, fast, MIB, slots));
                 (Box::new(Shared(Arc::clone(&demand))), Cache::Demand(demand), Some(above))
             }

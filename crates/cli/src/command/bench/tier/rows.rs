@@ -2,10 +2,12 @@
 
 use bench::compare::{self, Figure};
 use bench::tier::volumes::{Cell, Chosen, Load, Run};
+use bench::trace::StandIn;
 use policy::units::{KIB, MIB};
 
-use super::arms::{Arm, LAZY, PAGES, SMALL};
+use super::arms::{Arm, BACK, Flushes, LAZY, PAGES, SMALL};
 use super::case::{Case, Pace};
+use super::scale::CACHED_PERCENT;
 
 /// A row of `bench tier`.
 type Row = compare::Row<Case>;
@@ -15,6 +17,12 @@ pub(super) const SMOKE: [&str; 1] = ["hurts"];
 
 /// Requests under way in a closed loop, as in the paper on HOSD.
 const DEPTH: usize = 128;
+
+/// Requests of a trace under way, and the part of its footprint that is cached in percent, as there.
+const TRACED: (usize, u64) = (64, 8);
+
+/// The least operations a second on stand-ins for traces, beside pages on demand: of each, and in the mean.
+const ON_TRACES: [f64; 2] = [1.0, 1.05];
 
 /// Requests that are offered a second: what gp3 of 16,000 operations does with room to spare.
 const OFFERED: u64 = 12_000;
@@ -28,6 +36,12 @@ const PROMOTED_MIN: f64 = 10.0;
 /// The least part of what the slow volume does alone.
 const UNHURT: f64 = 0.97;
 
+/// The largest part of users' p99 with flushes in their own class that is left with the valve.
+const FLUSHED_MAX: f64 = 0.6;
+
+/// How much more or less of the cache may be dirty in the second half of a run than in the first, in percent of the cache.
+const LEVEL: f64 = 5.0;
+
 /// As near as a tier should come to the wide volume.
 const NEAR: f64 = 0.1;
 
@@ -35,7 +49,7 @@ const READS: Load = Load { chosen: Chosen::Uniform, bytes: 4 * KIB, writes_perce
 
 /// Every row.
 pub(super) fn all() -> Vec<Row> {
-    vec![b25(), b27(), zipf(), back(), hurts()]
+    vec![b25(), b26(), b27(), b28(), zipf(), back(), hurts()]
 }
 
 /// Uniform reads of small parts of objects, and of whole ones.
@@ -44,7 +58,15 @@ fn uniform() -> [Case; 2] {
         let load = Load { bytes, ..READS };
         let arms = vec![LAZY, PAGES, Arm::Demand, Arm::Slow, Arm::Fast];
         let name = format!("uniform {name}");
-        Case { name, arms, warming: load, load, pace: Pace::Closed(DEPTH), is_durable: false }
+        Case {
+            name,
+            arms,
+            warming: load,
+            load,
+            pace: Pace::Closed(DEPTH),
+            is_durable: false,
+            cached_percent: CACHED_PERCENT,
+        }
     })
 }
 
@@ -68,6 +90,50 @@ fn b25() -> Row {
     })
 }
 
+fn b26() -> Row {
+    let (depth, cached_percent) = TRACED;
+    let cases = StandIn::ALL.map(|of| {
+        let load = Load { chosen: Chosen::StandIn(of), ..READS };
+        Case {
+            name: format!("stand-in for {}", of.name),
+            arms: vec![BACK, Arm::BackPages, LAZY, PAGES, Arm::Slow],
+            warming: load,
+            load,
+            pace: Pace::Closed(depth),
+            is_durable: true,
+            cached_percent,
+        }
+    });
+    let about = "Loads with statistics of five traces, durable writes, a cache of 8 % of the footprint, depth 64: what does lazy \
+                 promotion gain beside pages that every miss installs, with write-back and without?";
+    Row::new("B26", about, cases)
+        .check("{case}: op/s, write-back / pages on demand", [ON_TRACES[0], f64::INFINITY], |cell| {
+            cell.ratio([&BACK.name(), &Arm::BackPages.name()], Run::PER_SEC)
+        })
+        .tell(|writer, cells| {
+            for [lazy, pages] in [[BACK, Arm::BackPages], [LAZY, PAGES]] {
+                let names = [lazy.name(), pages.name()];
+                let of = |cell: &&Cell| {
+                    bench::stats::median(&cell.ratios(&names[0], &names[1], Run::per_sec))
+                };
+                let mean = cells.iter().map(of).sum::<f64>() / cells.len() as f64;
+                match lazy {
+                    BACK => writer.check(
+                        "B26",
+                        "op/s, write-back / pages on demand, mean of the traces; the paper has 1.08",
+                        vec![mean],
+                        [ON_TRACES[1], f64::INFINITY],
+                    ),
+                    _ => {
+                        let case = "op/s, tier / pages on demand, written through, mean of the traces";
+                        writer.report.row("B26", case, &names[0], mean, "x");
+                    }
+                }
+            }
+            writer.bars("B26: stand-ins for traces", "operations a second", cells, Run::PER_SEC);
+        })
+}
+
 fn b27() -> Row {
     let about = "How many bytes are promoted for each byte that users read?";
     Row::new("B27", about, uniform()).tell(|writer, cells| {
@@ -79,12 +145,50 @@ fn b27() -> Row {
     })
 }
 
+/// 70 % reads and 30 % durable writes of scattered hot blocks.
+const MIXED: Load = Load { chosen: Chosen::ZipfScattered, bytes: 4 * KIB, writes_percent: 30 };
+
+fn b28() -> Row {
+    let [open, foreground] = [Flushes::Open, Flushes::Foreground].map(Arm::Back);
+    let case = Case {
+        name: "zipf 0.99, scattered, 30 % durable writes, in waves".into(),
+        arms: vec![BACK, open, foreground],
+        warming: MIXED,
+        load: MIXED,
+        pace: Pace::Waves(OFFERED),
+        is_durable: true,
+        cached_percent: CACHED_PERCENT,
+    };
+    let about = "4 KiB, 70 % reads and 30 % durable writes, 12,000 a second for 5 s of each 10 s: what do users gain from                  flushes that wait for calm, and that are in a class below theirs?";
+    Row::new("B28", about, [case])
+        .check("{case}: p99, valve / flushes in the class of reads", [0.0, FLUSHED_MAX], {
+            move |cell| cell.ratio([&BACK.name(), &foreground.name()], Run::P99)
+        })
+        .tell(move |writer, cells| {
+            for cell in cells {
+                let ratios = cell.ratios(&BACK.name(), &open.name(), Run::P99.of);
+                let case = format!("{}: p99 / that without a valve", cell.case);
+                writer.report.row("B28", &case, &BACK.name(), bench::stats::median(&ratios), "x");
+            }
+            writer.bars("B28: p99", "us", cells, Run::P99);
+            writer.bars("B28: dirty", "% of the cache", cells, Run::DIRTY);
+        })
+}
+
 fn zipf() -> Row {
     let case = |name: &str, chosen| {
         let load = Load { chosen, bytes: 4 * KIB, writes_percent: 5 };
         let arms = vec![LAZY, SMALL, PAGES, Arm::Wide, Arm::Slow];
         let name = format!("zipf 0.99, hot blocks {name}");
-        Case { name, arms, warming: load, load, pace: Pace::Offered(OFFERED), is_durable: false }
+        Case {
+            name,
+            arms,
+            warming: load,
+            load,
+            pace: Pace::Offered(OFFERED),
+            is_durable: false,
+            cached_percent: CACHED_PERCENT,
+        }
     };
     let cases = [case("together", Chosen::ZipfTogether), case("scattered", Chosen::ZipfScattered)];
     let about = "4 KiB, 95 % reads and 5 % writes, write-through, 12,000 a second offered: does gp3 of 3,000 IOPS with a warm \
@@ -103,23 +207,29 @@ fn zipf() -> Row {
 }
 
 fn back() -> Row {
-    let load = Load { chosen: Chosen::ZipfScattered, bytes: 4 * KIB, writes_percent: 30 };
     let case = Case {
         name: "zipf 0.99, scattered, 30 % durable writes".into(),
-        arms: vec![Arm::Back, LAZY, Arm::Wide],
-        warming: load,
-        load,
+        arms: vec![BACK, LAZY, Arm::Wide],
+        warming: MIXED,
+        load: MIXED,
         pace: Pace::Offered(OFFERED),
         is_durable: true,
+        cached_percent: CACHED_PERCENT,
     };
     let about = "4 KiB, 70 % reads and 30 % durable writes, 12,000 a second offered: what does write-back save, on a fast volume as \
                  durable as the slow one?";
     Row::new("back", about, [case])
         .check("{case}: op/s, write-back / write-through", [1.0, f64::INFINITY], |cell| {
-            cell.ratio([&Arm::Back.name(), &LAZY.name()], Run::PER_SEC)
+            cell.ratio([&BACK.name(), &LAZY.name()], Run::PER_SEC)
         })
         .check("{case}: op/s, write-back / gp3 of 16,000", [1.0 - NEAR, f64::INFINITY], |cell| {
-            cell.ratio([&Arm::Back.name(), &Arm::Wide.name()], Run::PER_SEC)
+            cell.ratio([&BACK.name(), &Arm::Wide.name()], Run::PER_SEC)
+        })
+        .check("{case}: p99, write-back / gp3 of 16,000", [0.0, 1.0 + NEAR], |cell| {
+            cell.ratio([&BACK.name(), &Arm::Wide.name()], Run::P99)
+        })
+        .check("{case}: growth of what is dirty, % of the cache", [-LEVEL, LEVEL], |cell| {
+            cell.side(&BACK.name()).each(Run::DIRTY_GROWTH.of)
         })
         .tell(|writer, cells| {
             writer.bars("back: answered", "operations a second", cells, Run::PER_SEC);
@@ -131,7 +241,15 @@ fn hurts() -> Row {
     let case = |name: &str, chosen, bytes, writes_percent| {
         let load = Load { chosen, bytes, writes_percent };
         let (name, arms) = (name.into(), vec![LAZY, PAGES, Arm::Slow]);
-        Case { name, arms, warming: READS, load, pace: Pace::Closed(DEPTH), is_durable: false }
+        Case {
+            name,
+            arms,
+            warming: READS,
+            load,
+            pace: Pace::Closed(DEPTH),
+            is_durable: false,
+            cached_percent: CACHED_PERCENT,
+        }
     };
     let cases = [
         case("uniform 4 KiB reads after such reads", Chosen::Uniform, 4 * KIB, 0),
@@ -199,6 +317,42 @@ mod tests {
             rows.find_map(|row| row.value).expect("it is reported")
         };
         assert!(level("dirty") > 0.0 && level("dirty at most") <= 100.0);
+    }
+
+    #[test]
+    fn stand_ins_are_answered_rightly_and_cached() {
+        let report = measured(&["B26"]);
+        let check = |what: &str| {
+            let mut checks = report.checks.iter();
+            checks.find(|check| check.what.contains(what)).expect("it is checked")
+        };
+        assert!(check("answers").holds && check("overdrafts").holds);
+        let hits = report.rows.iter().filter(|row| row.case.ends_with(", hits"));
+        let hits: Vec<_> = hits.filter_map(|row| row.value).collect();
+        assert_eq!(hits.len(), 5 * 4);
+        assert!(hits.iter().all(|&hits| hits > 20.0), "{hits:?}");
+    }
+
+    #[test]
+    fn waves_are_answered_and_flushed_by_each_rule() {
+        let report = measured(&["B28"]);
+        let check = |what: &str| {
+            let mut checks = report.checks.iter();
+            checks.find(|check| check.what.contains(what)).expect("it is checked").holds
+        };
+        assert!(check("answers") && check("overdrafts"));
+        let of = |scheme: &str, figure: &str| {
+            let mut rows = report.rows.iter();
+            let found = rows.find(|row| row.scheme == scheme && row.case.ends_with(figure));
+            found.and_then(|row| row.value).expect("it is reported")
+        };
+        for arm in [Flushes::Valve, Flushes::Open, Flushes::Foreground].map(Arm::Back) {
+            let name = arm.name();
+            // Half of the time nothing is offered.
+            let answered = of(&name, "in waves") / (OFFERED as f64 / 2.0);
+            assert!((0.5..1.01).contains(&answered), "{name}: {answered}");
+            assert!(of(&name, "dirty at most") > 40.0, "{name} has something to flush");
+        }
     }
 
     #[test]

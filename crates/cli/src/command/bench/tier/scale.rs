@@ -8,8 +8,11 @@ use policy::contract::spec::Bought;
 use policy::contract::{Contract, Counted, Latency, Limit, Percentiles, catalogue};
 use policy::units::{Bytes, GIB, KIB, MIB};
 
-/// The part of the data that fits the cache: one of so many.
-const CACHED_PART: u64 = 5;
+/// The part of the data that fits the cache, in percent, unless a row says otherwise.
+pub(super) const CACHED_PERCENT: u64 = 20;
+
+/// The smallest cache: a tier needs room for two units.
+const CACHE_MIN: u64 = 2 * MIB;
 
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +38,18 @@ impl Scale {
         Self { data, runs: runs.unwrap_or(profile.runs()), lead, time }
     }
 
-    /// Bytes of the fast volume that a cache uses.
-    pub(super) const fn cache(&self) -> u64 {
-        self.data / CACHED_PART
+    /// Bytes of the fast volume that a cache uses which fits a part of the data.
+    pub(super) fn cache(&self, percent: u64) -> u64 {
+        (self.data * percent / 100).max(CACHE_MIN)
     }
 
     /// Adds the notes that a reader of the report needs.
     pub(super) fn describe(&self, report: &mut Report) -> anyhow::Result<()> {
         report.notes.push(format!(
-            "virtual time; {} of data, a cache of {} on the fast volume; {} runs of {}, after a lead of {} where there is a \
+            "virtual time; {} of data, a cache of {} on the fast volume (of 8 % in B26); {} runs of {}, after a lead of {} where there is a \
              cache; every answer is compared",
             Bytes(self.data),
-            Bytes(self.cache()),
+            Bytes(self.cache(CACHED_PERCENT)),
             self.runs,
             humantime::format_duration(self.time),
             humantime::format_duration(self.lead),
