@@ -20,7 +20,7 @@ use super::device::{
     APPEND, FLASH_BYTES_PER_SEC, FLASH_READ, HOLD_MAX, Job, Journal, Medium, Place, Spindle,
 };
 use super::layout::{BLOCK, Block, DATA, Layout, PARITY, SERVERS, STRIP};
-use super::logged::Logs;
+use super::logs::Logs;
 use super::machines::Machines;
 use super::timeline::{Action, Timeline};
 

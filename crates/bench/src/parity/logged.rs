@@ -12,23 +12,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::Context;
-use policy::contract::Mechanics;
 use policy::parity_log::record::Group;
-use policy::placement::Code;
-use policy::recycle::{self, How, Plan, Price, Span};
+use policy::recycle::{self, How, Plan, Span};
 use policy::units::MIB;
 
 use super::cluster::{Cluster, For};
-use super::layout::{BLOCK, Block, DATA, PARITY, SERVERS, STRIP, server_of};
+use super::layout::{BLOCK, Block, DATA, PARITY, server_of};
+use super::logs::{COPIES, Logged, Newer, Place, Which};
 use super::machines::LARGE;
 use super::timeline::{Action, Join};
-
-/// Copies of a log, on different servers.
-const COPIES: usize = PARITY + 1;
-
-/// Bytes of a log's file, as a pool has them unless it is told otherwise.
-const FILE: u64 = 32 * MIB;
 
 /// Bytes of a log that are read at once, as a pool reads them.
 const LOADED: u64 = MIB;
@@ -36,91 +28,10 @@ const LOADED: u64 = MIB;
 /// Rows that change at the same time, as in a pool.
 const AT_ONCE: usize = 8;
 
-/// Where a record's first copy is.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    server: usize,
-    at: u64,
-}
-
-/// Goes on when a record is durable.
-type Logged<W> = Box<dyn FnOnce(&mut W, Place)>;
-
-/// The log of blocks, or that of rows.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Which {
-    Blocks,
-    Rows,
-}
-
-struct Log<W> {
-    /// The server of the first copy of the first file.
-    first: usize,
-    /// Bytes that were ever appended.
-    appended: u64,
-    /// Records that wait for a sync, with their lengths.
-    waiting: Vec<(u64, Logged<W>)>,
-    is_syncing: bool,
-    /// What was appended, by its first copies.
-    extents: Vec<(Place, u64)>,
-}
-
-impl<W> Log<W> {
-    const fn new(first: usize) -> Self {
-        Self { first, appended: 0, waiting: Vec::new(), is_syncing: false, extents: Vec::new() }
-    }
-
-    /// The servers that have the file which is written.
-    fn servers(&self) -> [usize; COPIES] {
-        let file = (self.appended / FILE) as usize;
-        std::array::from_fn(|copy| (self.first + file * COPIES + copy) % SERVERS)
-    }
-}
-
-/// A block that the log has newer than its strip.
-struct Newer {
-    bytes: Arc<[u8]>,
-    place: Place,
-}
-
-/// The logs of a pool, and what they have.
-pub(super) struct Logs<W> {
-    code: Code,
-    price: Price,
-    blocks: Log<W>,
-    rows: Log<W>,
-    newer: BTreeMap<Block, Newer>,
-}
-
 /// A row that goes in place, and its blocks that are newer.
 struct Row {
     group: Group,
     newer: Vec<(Block, Arc<[u8]>)>,
-}
-
-impl<W> Logs<W> {
-    /// Empty logs. Rows are planned at the price of a disk: an operation weighs as much as the bytes that it could transfer
-    /// while it moves to another place.
-    ///
-    /// # Errors
-    /// There is no such code.
-    pub(super) fn new(mechanics: &Mechanics) -> anyhow::Result<Self> {
-        let bytes = mechanics.transfer_per_sec as f64 / mechanics.random_iops(0);
-        Ok(Self {
-            code: Code::new(DATA as u64, PARITY as u64, STRIP).context("the bench's code")?,
-            price: Price::new(Some(bytes as u64), STRIP),
-            blocks: Log::new(0),
-            rows: Log::new(COPIES),
-            newer: BTreeMap::new(),
-        })
-    }
-
-    fn log(&mut self, which: Which) -> &mut Log<W> {
-        match which {
-            Which::Blocks => &mut self.blocks,
-            Which::Rows => &mut self.rows,
-        }
-    }
 }
 
 impl Cluster {
@@ -401,11 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_file_lie_on_different_servers_and_the_next_file_on_others() {
-        let mut log: Log<()> = Log::new(0);
-        assert_eq!(log.servers(), [0, 1, 2]);
-        log.appended = FILE;
-        assert_eq!(log.servers(), [3, 4, 5]);
+    fn pieces_that_follow_each_other_are_read_together() {
         let at = |server, at| Place { server, at };
         let extents = [(at(0, 0), LOADED / 2), (at(0, LOADED / 2), 512), (at(1, LOADED), 512)];
         let lens: Vec<u64> = pieces(&extents).iter().map(|(_, len)| *len).collect();

@@ -17,6 +17,7 @@ mod in_place;
 mod layout;
 mod load;
 mod logged;
+mod logs;
 mod machines;
 mod rebuild;
 mod rows;

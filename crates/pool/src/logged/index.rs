@@ -190,11 +190,6 @@ impl Index {
         [Some(entry.file), stored].into_iter().flatten()
     }
 
-    /// The oldest file.
-    pub(super) fn oldest_file(&self) -> Option<u64> {
-        self.files.first_key_value().map(|(&file, _)| file)
-    }
-
     /// The blocks whose newest values are in the oldest file, each once.
     pub(super) fn oldest(&self) -> BTreeSet<(ObjectId, u64)> {
         let Some((oldest, used)) = self.files.first_key_value() else { return BTreeSet::new() };
