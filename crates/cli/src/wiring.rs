@@ -88,6 +88,7 @@ pub(crate) fn pool(settings: &Settings, pool: &settings::Pool, clock: &Clock) ->
         .migrate(pool.migration.policy, pool.migration.terms)
         .scrub_every(pool.scrub_every)
         .log_len(pool.write_log)
+        .log_memory(pool.write_log_memory)
         .clock(clock.clone())
 }
 

@@ -25,6 +25,7 @@ pub(super) const KEYS: &[&str] = &[
     "parity",
     "strip",
     "write_log",
+    "write_log_memory",
     "repair_after",
     "scrub_every",
     migration::KEYS[0],
@@ -42,6 +43,10 @@ pub(super) const KEYS: &[&str] = &[
 const WRITE_LOG: u64 = 1 << 30;
 const WRITE_LOGS: RangeInclusive<u64> = (16 << 20)..=(1 << 40);
 
+/// Bytes of it in memory.
+const WRITE_LOG_MEMORY: u64 = 128 << 20;
+const WRITE_LOG_MEMORIES: RangeInclusive<u64> = (1 << 20)..=(1 << 40);
+
 /// A pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Pool {
@@ -55,6 +60,8 @@ pub(crate) struct Pool {
     pub(crate) code: Option<Code>,
     /// With a code: bytes of the log of objects in place. Default: 1 GiB.
     pub(crate) write_log: u64,
+    /// Bytes of it in memory at most. Default: 128 MiB.
+    pub(crate) write_log_memory: u64,
     /// Copies of hot tables; and the time without an answer after which a volume's objects are copied from elsewhere.
     /// Default: 10 min.
     pub(crate) migration: Migration,
@@ -206,6 +213,11 @@ impl Pool {
                 units::size(text).filter(|bytes| WRITE_LOGS.contains(bytes))
             })
         });
+        let write_log_memory = section.read_or("write_log_memory", WRITE_LOG_MEMORY, |field| {
+            field.parsed("a size from \"1MiB\" to \"1TiB\"", |text| {
+                units::size(text).filter(|bytes| WRITE_LOG_MEMORIES.contains(bytes))
+            })
+        });
         if let (Some(_), Some(field)) = (&code, section.get("copies")) {
             section.note(
                 field.mistake("no copies: with layout = \"coded\" what is not cut gets parity + 1"),
@@ -245,6 +257,7 @@ impl Pool {
             copies,
             code,
             write_log,
+            write_log_memory,
             migration,
             scrub_every,
             volumes,
@@ -267,6 +280,7 @@ impl Pool {
             copies: 1,
             code: None,
             write_log: WRITE_LOG,
+            write_log_memory: WRITE_LOG_MEMORY,
             migration: Migration::read(section, true),
             scrub_every: None,
             volumes: vec![tier.fast.clone(), tier.slow.clone()],
@@ -426,6 +440,8 @@ impl Pool {
                 entries.push(Entry::new(&section, "parity", code.parity()));
                 entries.push(Entry::new(&section, "strip", units::show_size(code.strip())));
                 entries.push(Entry::new(&section, "write_log", units::show_size(self.write_log)));
+                let memory = units::show_size(self.write_log_memory);
+                entries.push(Entry::new(&section, "write_log_memory", memory));
             }
         }
         entries.push(Entry::new(&section, "repair_after", repair_after));
@@ -440,7 +456,7 @@ impl Pool {
 /// The erasure code of a pool, if its layout has one.
 fn read_code(section: &Section<'_>, is_coded: bool) -> Option<Code> {
     if !is_coded {
-        for key in ["data", "parity", "strip", "write_log"] {
+        for key in ["data", "parity", "strip", "write_log", "write_log_memory"] {
             if let Some(field) = section.get(key) {
                 section.note(field.mistake(format!("no {key}, unless layout = \"coded\"")));
             }

@@ -95,6 +95,7 @@ pub struct PoolBuilder {
     migrate: (Policy, Terms),
     scrub_every: Option<Duration>,
     log_len: u64,
+    log_memory: u64,
     clock: Option<Clock>,
 }
 
@@ -115,6 +116,7 @@ impl Default for PoolBuilder {
             migrate: (Policy::default(), Terms::default()),
             scrub_every: Some(policy::scrub::PERIOD),
             log_len: logged::Options::default().limit,
+            log_memory: logged::Options::default().memory,
             clock: None,
         }
     }
@@ -450,6 +452,15 @@ impl PoolBuilder {
         self
     }
 
+    /// Keeps at most this many bytes of the log in memory: half of them the newest, half of them for blocks that are read back before
+    /// they go in place. Each read back is an operation of the volumes; none is where this is twice [`PoolBuilder::log_len`].
+    /// Default: 128 MiB.
+    #[must_use]
+    pub const fn log_memory(mut self, bytes: u64) -> Self {
+        self.log_memory = bytes;
+        self
+    }
+
     /// Uses an existing clock. By default it starts one.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -466,7 +477,17 @@ impl PoolBuilder {
     /// # Errors
     /// The message names the volume, and what to do.
     pub fn open(self) -> Result<Pool> {
-        let Self { volumes, pools, tiers, opening, migrate, scrub_every, log_len, clock } = self;
+        let Self {
+            volumes,
+            pools,
+            tiers,
+            opening,
+            migrate,
+            scrub_every,
+            log_len,
+            log_memory,
+            clock,
+        } = self;
         let (policy, terms) = migrate;
         let clock = clock.unwrap_or_else(Clock::real);
         let (mut below, mut away) = (Vec::new(), Vec::new());
@@ -502,7 +523,7 @@ impl PoolBuilder {
         let of_tiers = tiers.iter().map(|of| Member::new(of.tier.name(), of.tier.volume()));
         let spread = devices.open_pool(pools.chain(of_tiers).collect(), opening)?;
         // Before copies are made or dropped.
-        let options = log_options(log_len, &devices);
+        let options = log_options(log_len, log_memory, &devices);
         let logged = block_on(Logged::open(spread.clone(), options)).map_err(Error::Pool)?;
         let recycling = Recycling::start(logged.clone(), clock.clone());
         let tending = [look(&spread, &devices, &clock), reserve(&spread, &devices, &clock)];
@@ -618,7 +639,7 @@ impl TierMember {
 }
 
 /// How the log is kept on these devices.
-fn log_options(limit: u64, devices: &Devices) -> logged::Options {
+fn log_options(limit: u64, memory: u64, devices: &Devices) -> logged::Options {
     let usual = logged::Options::default();
     let bytes_per_operation = devices.holding().iter().find_map(|device| {
         let bought = device.gate().bought();
@@ -627,7 +648,7 @@ fn log_options(limit: u64, devices: &Devices) -> logged::Options {
     let bytes_per_operation = bytes_per_operation.or(usual.price.bytes_per_operation);
     let price = Price { bytes_per_operation, ..usual.price };
     let file_len = usual.file_len.min(limit / 8);
-    logged::Options { limit, file_len, memory: usual.memory.min(limit), price }
+    logged::Options { limit, file_len, memory: memory.min(2 * limit), price }
 }
 
 /// Whether a pool that did not open may be back later, as a volume that is away.

@@ -13,7 +13,7 @@ use bench::report::Report;
 use bench::stats::median;
 use bench::{Options, Profile};
 
-use self::arm::{Arm, Keys};
+use self::arm::{Arm, FIVE, Keys};
 use self::stand::Got;
 use super::Common;
 
@@ -66,7 +66,7 @@ fn measure(options: &Options) -> anyhow::Result<Report> {
             row("rate", |got| got.per_sec, "op/s");
             row("p50", |got| ms(got.p50), "ms");
             row("p99", |got| ms(got.p99), "ms");
-            if let (Arm::Logged { percent: 5 }, Some(most)) = (arm, keys.band()) {
+            if let (FIVE, Some(most)) = (arm, keys.band()) {
                 let what = format!("operations that a write costs, {}, log of 5 %", keys.name());
                 report.check(ID, &what, median(&each(Got::units)), [0.0, most]);
             }
@@ -76,7 +76,7 @@ fn measure(options: &Options) -> anyhow::Result<Report> {
         "virtual time; six simulated gp3 volumes of 3,000 operations and 125 MiB a second each; a device of {} MiB in extents; \
          as many durable writes of 4 KiB as it has blocks, {DEPTH} under way; the cost counts all operations and bytes that the \
          gates granted until the log was empty, the larger of operations and bytes / 43,690; a log is as large as the \
-         given part of the device, each of its copies counted once",
+         given part of the device, each of its copies counted once, and an eighth of it, or all, is in memory",
         device >> 20
     ));
     report.assume(&stand::gp3()?);
@@ -99,7 +99,9 @@ mod tests {
         let (plain, copies) = (of(Arm::Copies { count: 1 }), of(Arm::Copies { count: 3 }));
         assert!((plain.operations - 1.0).abs() < 0.05, "{plain:?}");
         assert!((copies.operations - 3.0).abs() < 0.1, "{copies:?}");
-        let logged = of(Arm::Logged { percent: 5 });
+        let logged = of(FIVE);
         assert!(logged.units() < copies.units() && logged.units() > 0.3, "{logged:?}");
+        let in_memory = of(Arm::Logged { percent: 5, in_memory: true });
+        assert!(in_memory.operations < 0.95 * logged.operations, "{in_memory:?}");
     }
 }

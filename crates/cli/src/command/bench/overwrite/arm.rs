@@ -15,6 +15,8 @@ pub(super) enum Arm {
     Logged {
         /// The log's part of the device.
         percent: u64,
+        /// All of it is in memory, not an eighth.
+        in_memory: bool,
     },
 }
 
@@ -27,20 +29,25 @@ pub(super) enum Keys {
     Uniform,
 }
 
+/// The one that has bands.
+pub(super) const FIVE: Arm = Arm::Logged { percent: 5, in_memory: false };
+
 impl Arm {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Copies { count: 1 },
         Self::Copies { count: 3 },
-        Self::Logged { percent: 1 },
-        Self::Logged { percent: 5 },
-        Self::Logged { percent: 25 },
+        Self::Logged { percent: 1, in_memory: false },
+        FIVE,
+        Self::Logged { percent: 5, in_memory: true },
+        Self::Logged { percent: 25, in_memory: false },
     ];
 
     pub(super) fn name(self) -> String {
         match self {
             Self::Copies { count: 1 } => "plain".into(),
             Self::Copies { count } => format!("{count} copies"),
-            Self::Logged { percent } => format!("4+2, log {percent} %"),
+            Self::Logged { percent, in_memory: false } => format!("4+2, log {percent} %"),
+            Self::Logged { percent, in_memory: true } => format!("4+2, log {percent} %, in memory"),
         }
     }
 }

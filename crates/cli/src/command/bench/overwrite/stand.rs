@@ -90,13 +90,17 @@ pub(super) fn measure(
             Opening::new(RoundRobin::default()).create_if_missing(PoolId(u128::from(seed) + 1));
         let (opening, limit) = match arm {
             Arm::Copies { count } => (opening.copies(count), GIB),
-            Arm::Logged { percent } => {
+            Arm::Logged { percent, .. } => {
                 (opening.code(Code::new(4, 2, 256 * KIB)?), bytes * percent / 100)
             }
         };
         let pool = Spread::open(members.collect(), opening).await?;
-        // The memory is the part of the log that the default is of the usual log.
-        let (file_len, memory) = (limit / 32, limit / 8);
+        // The memory is the part of the log that the default is of the usual log. Half of it is for the newest.
+        let memory = match arm {
+            Arm::Logged { in_memory: true, .. } => 2 * limit,
+            _ => limit / 8,
+        };
+        let file_len = limit / 32;
         let options = logged::Options { limit, file_len, memory, ..logged::Options::default() };
         let device = Logged::open(pool, options).await?;
         let mut extents = Vec::new();
