@@ -57,6 +57,9 @@ impl Device {
             let extent = self.extent_or_new(number).await?;
             let _alone = extent.changes.claim(blocks.clone()).await;
             if !extent.is_gone() {
+                // The device may have become smaller meanwhile. What was beyond its new end is zeros by now, and stays so.
+                let base = number * self.shape.extent();
+                self.begin(&(base + range.start..base + range.end))?;
                 return self.write_claimed(&extent, &range, data, durable).await;
             }
         }
