@@ -1,5 +1,8 @@
 //! Devices are made, resized and deleted.
 
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+
 use super::*;
 
 #[test]
@@ -142,6 +145,36 @@ fn what_was_cut_off_before_a_crash_is_in_doubt_when_the_device_grows() {
         let (_pool, store) = rig.open().await.unwrap();
         store.resize("disk", 2 * REGION, false).await.unwrap();
         let disk = device(&store, "disk").await;
+        assert_eq!(read(&*disk, REGION, 4096).await.unwrap(), [0; 4096]);
+    });
+}
+
+/// It took effect beyond the end, and showed when the device grew again.
+#[test]
+fn a_write_that_waits_while_its_device_becomes_smaller_is_refused_beyond_the_new_end() {
+    let clock = Clock::simulated();
+    let plan = FaultPlan::new(1);
+    let volume = Arc::new(Fault::new(Mem::new("v0"), "v0", &plan, &clock));
+    clock.run(async {
+        let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(7));
+        let members = vec![::pool::Member::new("v0", volume)];
+        let pool = Spread::open(members, opening).await.unwrap();
+        let options = Options { extent_bytes: 2 * REGION, ..Options::default() };
+        let store = Store::open(Arc::new(pool), options, clock.clone()).await.unwrap();
+        store.create("disk", 2 * REGION).await.unwrap();
+        let disk = device(&store, "disk").await;
+        // The extent is being made when the device becomes smaller.
+        let slow = Rule::new(Effect::Slow(Duration::from_secs(1))).on(Op::Create);
+        let slow = plan.inject(slow);
+        let late = disk.write(REGION, bytes(4096, 1), Durable::Now);
+        let cut = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            store.resize("disk", REGION, true).await.unwrap();
+        };
+        let (written, ()) = futures_util::future::join(late, cut).await;
+        plan.lift(slow);
+        assert!(matches!(written, Err(Error::Invalid(_))), "{written:?}");
+        store.resize("disk", 2 * REGION, false).await.unwrap();
         assert_eq!(read(&*disk, REGION, 4096).await.unwrap(), [0; 4096]);
     });
 }
