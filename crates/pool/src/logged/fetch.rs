@@ -23,13 +23,20 @@ use crate::leaf::ObjectId;
 /// Reads at the same time.
 const AT_ONCE: usize = 8;
 
-/// A row of an object, and its first block.
+/// A row of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) object: ObjectId,
     pub(super) number: u64,
     /// Blocks of a row.
     pub(super) width: u64,
+}
+
+impl Row {
+    /// Its blocks, by their numbers in the object.
+    const fn blocks(self) -> Range<u64> {
+        self.number * self.width..(self.number + 1) * self.width
+    }
 }
 
 /// Blocks by their places in the log.
@@ -51,8 +58,7 @@ impl Shared {
         let (mut groups, mut blocks) = (Vec::<Vec<Row>>::new(), 0);
         self.blocks.with_index(|index| {
             for row in rows {
-                let range = row.number * row.width..(row.number + 1) * row.width;
-                let count = index.count(row.object, range);
+                let count = index.count(row.object, row.blocks());
                 match groups.last_mut() {
                     Some(group) if blocks + count <= most => group.push(*row),
                     _ => {
@@ -71,8 +77,7 @@ impl Shared {
     pub(super) async fn fetch(&self, group: &[Row], price: Price, io: Io) -> Fetched {
         let mut files = BTreeMap::<u64, (Arc<File>, Vec<u64>)>::new();
         for row in group {
-            let range = row.number * row.width..(row.number + 1) * row.width;
-            for (_, entry, file) in self.blocks.look_up(row.object, range) {
+            for (_, entry, file) in self.blocks.look_up(row.object, row.blocks()) {
                 if let (Value::Stored(place), Some(file)) = (entry.value, file)
                     && !self.blocks.is_in_memory(place)
                 {
@@ -84,8 +89,9 @@ impl Shared {
         for (file, mut blocks) in files.into_values() {
             blocks.sort_unstable();
             for span in recycle::reads(&blocks, price) {
-                let inside = blocks.iter().copied().filter(|at| span.contains(at)).collect();
-                reads.push(read_blocks(Arc::clone(&file), span, inside, io));
+                let [from, to] =
+                    [span.start, span.end].map(|end| blocks.partition_point(|&at| at < end));
+                reads.push(read_blocks(Arc::clone(&file), span, blocks[from..to].to_vec(), io));
             }
         }
         let read: Vec<_> = stream::iter(reads).buffer_unordered(AT_ONCE).collect().await;

@@ -105,7 +105,7 @@ impl Index {
         self.objects.get(&object).map_or(0, |entries| entries.range(blocks).count() as u64)
     }
 
-    /// Whether a block of a range has an only value in the log, and nobody said what it has in place.
+    /// Whether the store has not said yet what a block of the range has in place, and can: the log has one value of it.
     pub(super) fn lacks_sums(&self, object: ObjectId, blocks: Range<u64>) -> bool {
         let entries = self.objects.get(&object);
         entries.is_some_and(|all| all.range(blocks).any(|(_, e)| e.below == Below::Latest))

@@ -169,15 +169,19 @@ impl Rows<'_> {
         io: Io,
     ) -> Result<bool> {
         let is_dirty = |fragment, column: u64| {
-            dirty.iter().any(|d| (d.fragment, u64::from(d.block) * BLOCK) == (fragment, column))
+            let key = (fragment, (column / BLOCK) as u32);
+            dirty.binary_search_by_key(&key, |d| (d.fragment, d.block)).is_ok()
         };
         for (Span { fragment, range }, bytes) in &mut read.0 {
             for column in range.clone().step_by(BLOCK as usize) {
-                let is_dirty = is_dirty(*fragment, column);
                 let from = (column - range.start) as usize;
                 let block = &mut bytes[from..from + BLOCK as usize];
                 let Some(wanted) = in_place.sum_at(*fragment, column) else { continue };
-                if BlockSum::of(block) == wanted || is_dirty && plan.how == How::Encode {
+                if BlockSum::of(block) == wanted {
+                    continue;
+                }
+                let is_dirty = is_dirty(*fragment, column);
+                if is_dirty && plan.how == How::Encode {
                     continue;
                 }
                 match self.compute_as(*fragment, column, wanted, io).await? {

@@ -1,10 +1,12 @@
 //! The objects of a store as a scrub of its pool comes to them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use volume::{ErrorKind, Expected, Io, Name, Pending, Verified, Verify};
 
 use super::super::{Error, Result};
+use super::device::Device;
 use super::{Store, table};
 
 /// What a scrub of an extent found.
@@ -25,8 +27,7 @@ impl Store {
     /// `Closed`: the store closes, or the device was deleted. Else as the kind says: it was not read to its end.
     pub async fn scrub(&self, object: &Name) -> Result<Scrubbed> {
         let Some((id, number)) = self.extent_of(object) else { return Ok(Scrubbed::default()) };
-        let device = self.all().into_iter().find(|device| device.id == id);
-        match device {
+        match self.device_by_id(id) {
             Some(device) => device.scrub(number).await,
             None => Ok(Scrubbed::default()),
         }
@@ -42,7 +43,11 @@ impl Store {
 
     fn is_deleted(&self, object: &Name) -> bool {
         let id = self.extent_of(object).map(|(id, _)| id);
-        self.all().iter().all(|device| Some(device.id) != id)
+        id.and_then(|id| self.device_by_id(id)).is_none()
+    }
+
+    fn device_by_id(&self, id: table::Id) -> Option<Arc<Device>> {
+        self.0.devices.lock().values().find(|device| device.id == id).cloned()
     }
 }
 
@@ -71,8 +76,7 @@ impl Verify for Store {
     ) -> Pending<'a, Vec<Expected>> {
         Box::pin(async move {
             let extent = self.extent_of(object);
-            let device = |id| self.all().into_iter().find(|device| device.id == id);
-            Ok(match extent.and_then(|(id, number)| Some((device(id)?, number))) {
+            Ok(match extent.and_then(|(id, number)| Some((self.device_by_id(id)?, number))) {
                 Some((device, number)) => device.expected(number, blocks, fetch).await,
                 None => blocks.map(|_| Expected::Unchecked).collect(),
             })
