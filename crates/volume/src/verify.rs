@@ -22,8 +22,8 @@ pub trait Verify: Send + Sync {
     fn verify<'a>(&'a self, object: &'a Name) -> Pending<'a, Verified>;
 
     /// What blocks of an object should be, by their numbers: one answer for each. They are those of the last changes that
-    /// were complete before this call; of one under way it may be either. Checksums that are not in memory are read, as
-    /// `fetch`, if nobody else reads or writes them. Without `fetch` this does not wait.
+    /// were complete before this call; of one under way it may be either. The store reads checksums
+    /// that it has not in memory, with the purpose `fetch`, unless another call reads or writes them. Without `fetch` this does not wait.
     ///
     /// # Errors
     /// Those of the volume that has the checksums: no block is known.
