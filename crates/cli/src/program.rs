@@ -23,7 +23,7 @@ use plimsoll::volumes::{Device, Pool};
 use policy::estimate::Finding;
 use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
-use policy::purpose::{Class, Tenant};
+use policy::purpose::{Class, Purpose, Tenant};
 use policy::sched::{TenantFigures, Waits};
 use policy::time::Instant;
 use serve::admin::scrub::Scrubs;
@@ -582,6 +582,15 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
                 },
                 queued: of.queued,
                 denied: of.refused + of.expired,
+            })
+            .collect(),
+        purposes: Purpose::ALL
+            .into_iter()
+            .zip(meter.purposes)
+            .map(|(purpose, of)| figures::PurposeLoad {
+                name: purpose.name(),
+                ops: of.spent.ops,
+                bytes: of.spent.bytes,
             })
             .collect(),
         stores: Vec::new(),

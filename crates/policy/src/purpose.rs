@@ -42,6 +42,107 @@ pub enum Origin {
     Scrub,
     /// The pool reads blocks ahead of requests.
     Prefetch,
+    /// A pool brings blocks of its write-ahead log in place, in rows of fragments.
+    Recycle {
+        /// The part of the log's room that is taken, in percent.
+        space_pressure_percent: u8,
+    },
+    /// A cache tier copies what users read to its fast side.
+    Promotion,
+    /// A cache tier writes dirty bytes back to its slow side, and no user waits.
+    WriteBack,
+}
+
+/// What an I/O is done for, as metrics name it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Purpose {
+    /// A user reads.
+    Read,
+    /// A user writes.
+    Write,
+    /// A log is made durable, or read.
+    Log,
+    /// A manifest or a header of the pool, whoever changes it.
+    Manifest,
+    /// See [`Origin::Open`].
+    Open,
+    /// See [`Origin::Flush`].
+    Flush,
+    /// See [`Origin::Compaction`].
+    Compaction,
+    /// See [`Origin::Merge`].
+    Merge,
+    /// See [`Origin::Recycle`].
+    Recycle,
+    /// See [`Origin::Bulk`].
+    Bulk,
+    /// See [`Origin::Copy`].
+    Copy,
+    /// See [`Origin::Relief`].
+    Relief,
+    /// See [`Origin::Rebuild`].
+    Rebuild,
+    /// See [`Origin::Promotion`].
+    Promotion,
+    /// See [`Origin::WriteBack`].
+    WriteBack,
+    /// See [`Origin::Scrub`].
+    Scrub,
+    /// See [`Origin::Prefetch`].
+    Prefetch,
+}
+
+impl Purpose {
+    /// Every purpose.
+    pub const ALL: [Self; 17] = [
+        Self::Read,
+        Self::Write,
+        Self::Log,
+        Self::Manifest,
+        Self::Open,
+        Self::Flush,
+        Self::Compaction,
+        Self::Merge,
+        Self::Recycle,
+        Self::Bulk,
+        Self::Copy,
+        Self::Relief,
+        Self::Rebuild,
+        Self::Promotion,
+        Self::WriteBack,
+        Self::Scrub,
+        Self::Prefetch,
+    ];
+
+    /// The position in [`Purpose::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name in metrics and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Log => "log",
+            Self::Manifest => "manifest",
+            Self::Open => "open",
+            Self::Flush => "flush",
+            Self::Compaction => "compaction",
+            Self::Merge => "merge",
+            Self::Recycle => "recycle",
+            Self::Bulk => "bulk",
+            Self::Copy => "copy",
+            Self::Relief => "relief",
+            Self::Rebuild => "rebuild",
+            Self::Promotion => "promotion",
+            Self::WriteBack => "write_back",
+            Self::Scrub => "scrub",
+            Self::Prefetch => "prefetch",
+        }
+    }
 }
 
 /// A store on a pool, by its number there. [`Tenant::POOL`] is the pool itself, and everything that is on no pool.
@@ -165,21 +266,53 @@ impl Io {
                 Class::Foreground
             }
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
-            (_, Origin::Merge { space_pressure_percent: 81.. }) => Class::Urgent,
+            (
+                _,
+                Origin::Merge { space_pressure_percent: 81.. }
+                | Origin::Recycle { space_pressure_percent: 81.. },
+            ) => Class::Urgent,
             (
                 _,
                 Origin::Compaction { level: 1 | 2 }
-                | Origin::Merge { space_pressure_percent: 30.. },
+                | Origin::Merge { space_pressure_percent: 30.. }
+                | Origin::Recycle { space_pressure_percent: 30.. },
             ) => Class::Background,
             (
                 _,
                 Origin::Compaction { .. }
                 | Origin::Merge { .. }
+                | Origin::Recycle { .. }
                 | Origin::Bulk
                 | Origin::Copy
+                | Origin::Promotion
+                | Origin::WriteBack
                 | Origin::Scrub
                 | Origin::Prefetch,
             ) => Class::Idle,
+        }
+    }
+
+    /// What this I/O is done for.
+    #[must_use]
+    pub const fn purpose(&self) -> Purpose {
+        match (self.step, self.origin) {
+            (Step::Log, _) => Purpose::Log,
+            (Step::Manifest, _) => Purpose::Manifest,
+            (Step::Data, Origin::UserRead) => Purpose::Read,
+            (Step::Data, Origin::UserWrite | Origin::UserChange) => Purpose::Write,
+            (Step::Data, Origin::Open) => Purpose::Open,
+            (Step::Data, Origin::Flush) => Purpose::Flush,
+            (Step::Data, Origin::Compaction { .. }) => Purpose::Compaction,
+            (Step::Data, Origin::Merge { .. }) => Purpose::Merge,
+            (Step::Data, Origin::Recycle { .. }) => Purpose::Recycle,
+            (Step::Data, Origin::Bulk) => Purpose::Bulk,
+            (Step::Data, Origin::Copy) => Purpose::Copy,
+            (Step::Data, Origin::Relief) => Purpose::Relief,
+            (Step::Data, Origin::Rebuild) => Purpose::Rebuild,
+            (Step::Data, Origin::Promotion) => Purpose::Promotion,
+            (Step::Data, Origin::WriteBack) => Purpose::WriteBack,
+            (Step::Data, Origin::Scrub) => Purpose::Scrub,
+            (Step::Data, Origin::Prefetch) => Purpose::Prefetch,
         }
     }
 
@@ -209,8 +342,11 @@ impl Io {
     /// RocksDB read-only (Calcspar, ATC 2023).
     #[must_use]
     pub const fn refusable(&self) -> bool {
-        matches!(self.origin, Origin::Copy | Origin::Scrub | Origin::Prefetch)
-            && !matches!(self.step, Step::Log | Step::Manifest)
+        let is_own = matches!(
+            self.origin,
+            Origin::Copy | Origin::Promotion | Origin::WriteBack | Origin::Scrub | Origin::Prefetch
+        );
+        is_own && !matches!(self.step, Step::Log | Step::Manifest)
     }
 }
 
@@ -299,5 +435,17 @@ mod tests {
         for (position, class) in Class::ALL.into_iter().enumerate() {
             assert_eq!(class.index(), position);
         }
+        for (position, purpose) in Purpose::ALL.into_iter().enumerate() {
+            assert_eq!(purpose.index(), position);
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_not_data_names_the_purpose() {
+        let purpose = |origin, step| Io::new(origin, step).purpose();
+        assert_eq!(purpose(Origin::UserChange, Step::Data), Purpose::Write);
+        assert_eq!(purpose(Origin::UserChange, Step::Log), Purpose::Log);
+        assert_eq!(purpose(Origin::Rebuild, Step::Manifest), Purpose::Manifest);
+        assert_eq!(purpose(Origin::WriteBack, Step::Data).name(), "write_back");
     }
 }

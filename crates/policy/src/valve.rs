@@ -65,7 +65,7 @@ impl Default for Thresholds {
 /// What a period has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// The load by users of the busiest device that flushes use: see [`load`].
+    /// What users take of the busiest device that flushes use, as a part of what is paid for.
     pub load: f64,
     /// Dirty bytes, as a part of the room of the fast pool.
     pub dirty: f64,
@@ -173,13 +173,6 @@ impl Valve {
     }
 }
 
-/// The load of the busiest of some devices, by their users' operations a second and the operations a second they are
-/// paid for: 1 is all of them. A device without operations of its own has no load.
-pub fn load(devices: impl IntoIterator<Item = (f64, f64)>) -> f64 {
-    let loads = devices.into_iter().map(|(used, paid)| if used > 0.0 { used / paid } else { 0.0 });
-    loads.fold(0.0, f64::max)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -234,13 +227,6 @@ mod tests {
              NaN   0.50  0.50   Closed        0  Cached         -
         "#]]
         .assert_eq(&table);
-    }
-
-    #[test]
-    fn the_busiest_device_counts() {
-        assert_eq!(load([(100.0, 1000.0), (600.0, 1000.0), (0.0, 0.0)]), 0.6);
-        assert_eq!(load([(1.0, 0.0)]), f64::INFINITY);
-        assert_eq!(load([]), 0.0);
     }
 
     proptest! {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::RwLock;
 use policy::placement::VolumeId;
-use volume::{Error, ErrorKind, Result, Space, Volume};
+use volume::{Error, ErrorKind, ReadTime, Result, Space, Volume};
 
 /// A volume handed to a pool.
 #[derive(Clone)]
@@ -115,9 +115,9 @@ impl MemberSlot {
         left > 0
     }
 
-    /// The expected wait of a read here.
-    pub(crate) fn expected_wait(&self) -> Duration {
-        self.volume.as_ref().map_or(Duration::MAX, |volume| volume.expected_wait())
+    /// How long a read here would take.
+    pub(crate) fn expected_read(&self) -> ReadTime {
+        self.volume.as_ref().map_or(ReadTime::NEVER, |volume| volume.expected_read())
     }
 }
 

@@ -444,6 +444,8 @@ pub struct Volume {
     pub throttled: Option<u64>,
     /// Waits of admitted requests at the gate by class, most urgent first.
     pub classes: Vec<Class>,
+    /// What it was used for.
+    pub purposes: Vec<PurposeLoad>,
     /// What each store on its pool got of it.
     pub stores: Vec<StoreLoad>,
     /// Whether it has operations to spare for prefetching; `None` without prefetching.
@@ -461,6 +463,17 @@ impl Volume {
         let counted = self.kernel_ops.filter(|&counted| counted > 0)?;
         Some(self.ops as f64 / counted as f64)
     }
+}
+
+/// What a volume was used for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PurposeLoad {
+    /// The name of the purpose.
+    pub name: &'static str,
+    /// Operations passed to the device, as the contract counts them.
+    pub ops: u64,
+    /// Bytes passed to the device and from it.
+    pub bytes: u64,
 }
 
 /// What a store got of a volume.

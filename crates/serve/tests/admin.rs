@@ -112,6 +112,7 @@ impl Figures for Program {
             provider_ops: None,
             throttled: None,
             classes: vec![class("commit", 5), class("foreground", 12)],
+            purposes: vec![figures::PurposeLoad { name: "write_back", ops: 3, bytes: 12_288 }],
             stores: vec![figures::StoreLoad {
                 name: "kv".into(),
                 ops: 11,
@@ -779,6 +780,12 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_free_bytes Free space
             # TYPE plimsoll_volume_free_bytes gauge
             plimsoll_volume_free_bytes{volume="a"} 400
+            # HELP plimsoll_volume_purpose_ops Operations that the gate admitted, by what they were for
+            # TYPE plimsoll_volume_purpose_ops counter
+            plimsoll_volume_purpose_ops_total{volume="a",purpose="write_back"} 3
+            # HELP plimsoll_volume_purpose_bytes Bytes that the gate admitted, by what they were for
+            # TYPE plimsoll_volume_purpose_bytes counter
+            plimsoll_volume_purpose_bytes_total{volume="a",purpose="write_back"} 12288
             # HELP plimsoll_volume_store_ops Operations that the gate admitted of a store
             # TYPE plimsoll_volume_store_ops counter
             plimsoll_volume_store_ops_total{volume="a",store="kv"} 11

@@ -30,7 +30,6 @@ pub mod whole;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use again::Check;
 pub use buf::{IoBuf, IoBufMut};
@@ -41,6 +40,7 @@ pub use limits::Limits;
 pub use name::Name;
 pub use policy::intent::Intent;
 pub use policy::purpose::Io;
+pub use policy::route::ReadTime;
 pub use verify::{BlockSum, Expected, Verified, Verify};
 
 /// An operation under way. Dropping it gives up waiting; an I/O that reached the device still ends.
@@ -94,11 +94,17 @@ pub trait Volume: Send + Sync {
     /// `Unavailable`: try again when the volume is back.
     fn space(&self) -> Pending<'_, Space>;
 
-    /// About how long a user's read that came now would wait at the gate, without the device's time. A caller uses it
-    /// to choose between volumes that hold copies of the same bytes. It takes no lock. Zero for a volume without a
-    /// gate.
-    fn expected_wait(&self) -> Duration {
-        Duration::ZERO
+    /// About how long a user's read that came now would take: its wait at the gate, and the device's time. A caller uses it
+    /// to choose between volumes that hold copies of the same bytes. A pool answers for a mean of its volumes;
+    /// [`Object::expected_read`] knows more. It takes no lock. Zeros for a volume without a gate.
+    fn expected_read(&self) -> ReadTime {
+        ReadTime::default()
+    }
+
+    /// The part of what is paid for that users took in the last second: 1 is the line. Of several volumes that of the
+    /// busiest. Zero for a volume without a limit.
+    fn users_load(&self) -> f64 {
+        0.0
     }
 
     /// The sizes by which calls cost least, and whether there are holes.
@@ -142,7 +148,8 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -277,6 +284,13 @@ pub trait Object: Send + Sync {
     fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
         let _ = (offset, len, io);
         ready(Ok(()))
+    }
+
+    /// [`Volume::expected_read`] of this range: of the copy that a read would choose, of the fragments that it reads
+    /// together, of the side of a cache tier that has the bytes.
+    fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        let _ = (offset, len);
+        ReadTime::default()
     }
 
     /// Syncs the object, and declares that it never changes again: no write or change of length may follow, through

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
     Check, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object,
-    Pending, Result, Space, Volume, Zeros, extent, ready, unsupported, whole,
+    Pending, ReadTime, Result, Space, Volume, Zeros, extent, ready, unsupported, whole,
 };
 
 /// Every object of a volume by name, as plain bytes.
@@ -226,8 +225,12 @@ impl Volume for Mem {
         ready(Ok(self.space_now()))
     }
 
-    fn expected_wait(&self) -> Duration {
-        Duration::ZERO
+    fn expected_read(&self) -> ReadTime {
+        ReadTime::default()
+    }
+
+    fn users_load(&self) -> f64 {
+        0.0
     }
 
     fn limits(&self) -> Limits {
@@ -431,6 +434,10 @@ impl Object for Bytes {
 
     fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
         ready(Ok(()))
+    }
+
+    fn expected_read(&self, _offset: u64, _len: u64) -> ReadTime {
+        ReadTime::default()
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

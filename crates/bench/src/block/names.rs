@@ -1,12 +1,11 @@
 //! A volume whose objects can be renamed, as those of a pool: the store renames its table of devices.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use policy::purpose::{Io, Origin, Step};
 use volume::{
-    ErrorKind, Intent, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, Result, Space,
-    Volume,
+    ErrorKind, Intent, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, ReadTime, Result,
+    Space, Volume,
 };
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
@@ -23,7 +22,8 @@ impl<V: Volume> Volume for Names<V> {
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;

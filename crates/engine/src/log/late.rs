@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::lock::Mutex;
 use policy::purpose::Io;
 use volume::{
-    Check, Extent, IoBuf, IoBufMut, Name, Object, Pending, Result, Volume, Zeros, blocking,
+    Check, Extent, IoBuf, IoBufMut, Name, Object, Pending, ReadTime, Result, Volume, Zeros,
+    blocking,
 };
 
 /// The object called `name`, opened by the first call that can.
@@ -94,6 +95,10 @@ impl Object for Late {
 
     fn align(&self, offset: u64, len: u64, io: Io) -> Pending<'_, ()> {
         Box::pin(async move { self.object().await?.align(offset, len, io).await })
+    }
+
+    fn expected_read(&self, _offset: u64, _len: u64) -> ReadTime {
+        self.volume.expected_read()
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

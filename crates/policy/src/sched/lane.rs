@@ -38,6 +38,8 @@ pub(super) struct Waiting {
     pub(super) cost: Cost,
     /// The part of the cost already paid.
     pub(super) paid: Cost,
+    /// Whether a user waits for it.
+    pub(super) of_user: bool,
     pub(super) since: Instant,
     /// [`Instant::FAR`] if it has none.
     pub(super) deadline: Instant,

@@ -59,6 +59,7 @@ pub(super) struct Place {
     granted_at: Instant,
     /// It was granted from spare tokens and does not count against its class.
     is_spare: bool,
+    of_user: bool,
 }
 
 impl Place {
@@ -140,7 +141,7 @@ impl Queues {
         let deadline = deadline.unwrap_or(Instant::FAR);
         self.deadlines_from = self.deadlines_from.min(deadline);
         let paid = Cost::default();
-        lane.push(Waiting { ticket, tenant, cost, paid, since: now, deadline });
+        lane.push(Waiting { ticket, tenant, cost, paid, of_user, since: now, deadline });
         let waiting = &mut self.waiting[class.index()];
         *waiting = waiting.plus(cost);
         Ok(())
@@ -232,16 +233,14 @@ impl Queues {
         figures.granted += 1;
         figures.spent = figures.spent.plus(head.paid);
         figures.waits.record(now.since(head.since));
-        self.window.spend(now, head.paid);
+        self.window.spend(now, head.paid, head.of_user);
         let of_tenant = self.tenants.entry(head.tenant).or_default();
         of_tenant.granted += 1;
         of_tenant.spent = of_tenant.spent.plus(head.paid);
-        let Waiting { ticket, tenant, paid: cost, since, deadline, .. } = head;
-        Event::Granted(Grant {
-            ticket,
-            cost,
-            place: Place { lane, tenant, since, deadline, granted_at: now, is_spare: false },
-        })
+        let Waiting { ticket, tenant, paid: cost, of_user, since, deadline, .. } = head;
+        let (granted_at, is_spare) = (now, false);
+        let place = Place { lane, tenant, since, deadline, granted_at, is_spare, of_user };
+        Event::Granted(Grant { ticket, cost, place })
     }
 
     /// Like [`Queues::grant`], from spare tokens.
@@ -256,9 +255,9 @@ impl Queues {
     /// Undoes a grant: its request waits again for `cost`, before those of its store with later tickets.
     pub(super) fn put_back(&mut self, grant: Grant, cost: Cost) {
         let Grant { ticket, cost: spent, place } = grant;
-        let Place { lane, tenant, since, deadline, granted_at, .. } = place;
+        let Place { lane, tenant, since, deadline, granted_at, of_user, .. } = place;
         let index = class_of(lane);
-        self.window.refund(spent);
+        self.window.refund(spent, of_user);
         let figures = &mut self.figures[index];
         figures.granted -= 1;
         figures.spent = figures.spent.less(spent);
@@ -270,7 +269,8 @@ impl Queues {
         of_tenant.spent = of_tenant.spent.less(spent);
         let price = Self::price(self.prices, &self.weights, tenant, spent);
         let paid = Cost::default();
-        self.lanes[lane].put_back(Waiting { ticket, tenant, cost, paid, since, deadline }, price);
+        let waiting = Waiting { ticket, tenant, cost, paid, of_user, since, deadline };
+        self.lanes[lane].put_back(waiting, price);
     }
 
     /// Removes the request of that ticket; returns the index of its class and what it had paid.
@@ -286,9 +286,9 @@ impl Queues {
         None
     }
 
-    /// Takes unused grants out of the spending.
+    /// Takes unused grants out of the spending: those of the users' classes out of the users'.
     pub(super) fn refund(&mut self, class: Class, cost: Cost) {
-        self.window.refund(cost);
+        self.window.refund(cost, class <= Class::Foreground);
         let figures = &mut self.figures[class.index()];
         figures.spent = figures.spent.less(cost);
     }

@@ -11,22 +11,33 @@ const SLOTS: usize = TENTHS + 1;
 /// Spending in each of the last tenths of a second.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    slots: [Cost; SLOTS],
+    slots: [Spent; SLOTS],
     /// The number of the current tenth, counted from the clock's origin.
     tenth: u64,
+}
+
+/// Spending in a tenth.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    all: Cost,
+    by_users: Cost,
 }
 
 impl Window {
     /// Spending of the last ten whole tenths before `now`, without the current one.
     #[must_use]
     pub fn last_second(&self, now: Instant) -> Cost {
+        self.sum(now, |spent| spent.all)
+    }
+
+    fn sum(&self, now: Instant, of: impl Fn(&Spent) -> Cost) -> Cost {
         let now = Self::tenth(now).max(self.tenth);
         let mut sum = Cost::default();
         for age in 1..=TENTHS as u64 {
             let Some(tenth) = now.checked_sub(age) else { break };
             let known = tenth <= self.tenth && self.tenth - tenth < SLOTS as u64;
             if known {
-                sum = sum.plus(self.slots[Self::slot(tenth)]);
+                sum = sum.plus(of(&self.slots[Self::slot(tenth)]));
             }
         }
         sum
@@ -36,29 +47,44 @@ impl Window {
     /// limits.
     #[must_use]
     pub fn used(&self, contract: &Contract, now: Instant) -> f64 {
-        let spent = self.last_second(now);
+        Self::part(self.last_second(now), contract)
+    }
+
+    /// The same of what users waited for alone.
+    #[must_use]
+    pub fn used_by_users(&self, contract: &Contract, now: Instant) -> f64 {
+        Self::part(self.sum(now, |spent| spent.by_users), contract)
+    }
+
+    fn part(spent: Cost, contract: &Contract) -> f64 {
         let limits = contract.limits.iter();
         let used = limits.map(|limit| spent.of(limit.counts) as f64 / limit.rate_per_sec as f64);
         used.fold(0.0, f64::max)
     }
 
-    pub(super) fn spend(&mut self, now: Instant, cost: Cost) {
+    pub(super) fn spend(&mut self, now: Instant, cost: Cost, of_user: bool) {
         self.turn_to(Self::tenth(now));
-        let slot = &mut self.slots[Self::slot(self.tenth)];
-        *slot = slot.plus(cost);
+        let spent = &mut self.slots[Self::slot(self.tenth)];
+        spent.all = spent.all.plus(cost);
+        if of_user {
+            spent.by_users = spent.by_users.plus(cost);
+        }
     }
 
     /// Returns spending, as far as the current tenth has any.
-    pub(super) fn refund(&mut self, cost: Cost) {
-        let slot = &mut self.slots[Self::slot(self.tenth)];
-        *slot = slot.less(cost);
+    pub(super) fn refund(&mut self, cost: Cost, of_user: bool) {
+        let spent = &mut self.slots[Self::slot(self.tenth)];
+        spent.all = spent.all.less(cost);
+        if of_user {
+            spent.by_users = spent.by_users.less(cost);
+        }
     }
 
     fn turn_to(&mut self, tenth: u64) {
         let passed = tenth.saturating_sub(self.tenth).min(SLOTS as u64);
         self.tenth = self.tenth.max(tenth);
         for age in 0..passed {
-            self.slots[Self::slot(self.tenth - age)] = Cost::default();
+            self.slots[Self::slot(self.tenth - age)] = Spent::default();
         }
     }
 
@@ -91,11 +117,18 @@ mod tests {
     fn a_steady_load_shows_as_its_rate() {
         let mut window = Window::default();
         for millis in 0..3000 {
-            window.spend(at(millis), ONE);
+            window.spend(at(millis), ONE, millis % 4 == 0);
         }
         assert_eq!(window.last_second(at(3000)).ops, 1000);
         assert_eq!(window.last_second(at(3550)).ops, 500);
         assert_eq!(window.last_second(at(9000)), Cost::default());
+        let limits = vec![Limit { counts: Counted::Ops, rate_per_sec: 500, depth: 1 }];
+        let contract = Contract { limits, ..Contract::unlimited() };
+        let used = (window.used(&contract, at(3000)), window.used_by_users(&contract, at(3000)));
+        assert_eq!(used, (2.0, 0.5));
+        window.refund(ONE, true);
+        let used = (window.used(&contract, at(3000)), window.used_by_users(&contract, at(3000)));
+        assert_eq!(used, (999.0 / 500.0, 249.0 / 500.0));
     }
 
     #[test]
@@ -104,7 +137,7 @@ mod tests {
         let limits = vec![limit(Counted::Ops, 1000), limit(Counted::Bytes, 8192)];
         let contract = Contract { limits, ..Contract::unlimited() };
         let mut window = Window::default();
-        window.spend(at(0), ONE);
+        window.spend(at(0), ONE, true);
         assert_eq!(window.used(&contract, at(100)), 0.5);
         assert_eq!(window.used(&Contract::unlimited(), at(100)), 0.0);
     }
@@ -117,7 +150,7 @@ mod tests {
             let mut all = Vec::new();
             for (step, ops) in steps {
                 now += step;
-                window.spend(at(now), Cost::reads(ops, 0));
+                window.spend(at(now), Cost::reads(ops, 0), false);
                 all.push((now / 100, ops));
                 let recent = all.iter().filter(|(tenth, _)| {
                     *tenth < now / 100 && *tenth + 10 >= now / 100

@@ -47,8 +47,8 @@ use policy::recycle::Price;
 use policy::units::MIB;
 use volume::heartbeat::Heartbeat;
 use volume::{
-    Clock, Error, ErrorKind, Intent, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
-    Volume,
+    Clock, Error, ErrorKind, Intent, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime,
+    Result, Space, Volume,
 };
 
 use self::figures::Counts;
@@ -345,7 +345,8 @@ impl Volume for Logged {
     volume::forward! {
         self => self.spread;
         fn remove(name: &Name) -> Pending<'_, ()>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
     }
 
     /// With a code, a stripe is a row.

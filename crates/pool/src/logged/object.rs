@@ -8,8 +8,8 @@ use policy::placement::Code;
 use policy::purpose::Io;
 use policy::recycle::BLOCK;
 use volume::{
-    Check, Error, ErrorKind, Expected, Extent, IoBuf, IoBufMut, Object, Pending, Result, Zeros,
-    extent,
+    Check, Error, ErrorKind, Expected, Extent, IoBuf, IoBufMut, Object, Pending, ReadTime, Result,
+    Zeros, extent,
 };
 
 use super::Shared;
@@ -400,6 +400,11 @@ impl Object for Logged {
     /// Nothing is in doubt: after a crash the log says what each block is.
     fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
         volume::ready(Ok(()))
+    }
+
+    /// That of its place, although the log may have it in memory.
+    fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        self.base.handle.expected_read(offset, len)
     }
 
     fn seal(&self, _io: Io) -> Pending<'_, ()> {

@@ -85,7 +85,7 @@ impl Shared {
     fn io(&self) -> Io {
         let full = 100 * self.blocks.bytes() / self.options.limit.max(1);
         let space_pressure_percent = u8::try_from(full).unwrap_or(u8::MAX);
-        Io::new(Origin::Merge { space_pressure_percent }, Step::Data)
+        Io::new(Origin::Recycle { space_pressure_percent }, Step::Data)
     }
 
     /// Brings in place what the oldest file has the newest values of, and removes files that nothing needs then.

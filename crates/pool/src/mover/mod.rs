@@ -429,7 +429,7 @@ impl Mover {
         let lines: Vec<_> = lines.collect();
         let (steps, clock, pool) = (Arc::clone(&self.steps), self.clock.clone(), self.pool.clone());
         let wait = move || {
-            let users_wait = !pool.expected_wait().is_zero();
+            let users_wait = !pool.expected_read().wait.is_zero();
             let at = steps.lock().next(lines.iter().copied(), users_wait, clock.now());
             let sleep = clock.sleep_until(at);
             Box::pin(async move {

@@ -1,7 +1,7 @@
 //! Reads of objects that an erasure code cuts into fragments.
 //!
 //! A read goes to the data fragments that have its bytes. If one fails, its bytes are computed from the same range of as
-//! many others as the code has data fragments: a *degraded read*. Which volumes those are, their expected waits decide.
+//! many others as the code has data fragments: a *degraded read*. Which volumes those are, their expected times decide.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -220,11 +220,12 @@ impl Handle {
     }
 
     /// The fragments from which another can be computed, the best one last: those whose volumes did not fail a moment ago,
-    /// and of them those with the shortest expected wait.
+    /// and of them those that would answer first.
     pub(super) fn sources(&self, index: usize, replicas: &[Arc<Replica>]) -> Vec<Arc<Replica>> {
         let others = replicas.iter().filter(|replica| replica.index() != Some(index));
         let rated = others.map(|replica| {
-            let rate = (replica.take_avoidance(), replica.expected_wait(), replica.index());
+            let expected = replica.expected_read().rough();
+            let rate = (replica.take_avoidance(), expected, replica.index());
             (rate, Arc::clone(replica))
         });
         let mut rated: Vec<_> = rated.collect();

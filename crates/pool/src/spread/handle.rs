@@ -9,8 +9,8 @@ use policy::purpose::{Origin, Step};
 use policy::units::MIB;
 use volume::task::block_on;
 use volume::{
-    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, Zeros,
-    blocking, extent,
+    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, ReadTime, Result,
+    Zeros, blocking, extent,
 };
 
 use super::hashing::Hashing;
@@ -194,7 +194,7 @@ impl Handle {
             if let Some(code) = self.inode.code() {
                 return self.read_fragments(code, offset, IoBufMut::zeroed(len), io).await;
             }
-            let Some(replica) = self.inode.choose(&tried) else { break };
+            let Some(replica) = self.inode.choose(&tried, offset, len as u64) else { break };
             if !was_refused(&failed)
                 && let Some(last) = tried.last().and_then(|&last| self.inode.replica(last))
             {
@@ -474,6 +474,10 @@ impl Object for Handle {
             return volume::ready(Ok(()));
         }
         Box::pin(self.align_range(offset, len, self.pool.tagged(io)))
+    }
+
+    fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        self.inode.expected_read(offset, len)
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use policy::placement::{Chunks, Code, Fragment, Layout, Piece, VolumeId};
 use policy::route;
 use volume::ranges::Ranges;
-use volume::{Error, ErrorKind, Name, Object, Result};
+use volume::{Error, ErrorKind, Name, Object, ReadTime, Result};
 
 use super::leaves::NewCopy;
 use super::patches::Unapplied;
@@ -136,19 +136,19 @@ impl Open {
         Some(Way::Leaf { leaf, piece, number: replica.number, volume })
     }
 
-    /// The position of the copy to read; `None` if all were tried, or there are only fragments.
-    fn choose(&mut self, tried: &[u64]) -> Option<usize> {
+    /// The position of the copy to read in this range; `None` if all were tried, or there are only fragments.
+    fn choose(&mut self, tried: &[u64], offset: u64, len: u64) -> Option<usize> {
         if self.code().is_some() {
             return None;
         }
         if self.copies.len() == 1 && tried.is_empty() {
             return Some(0);
         }
-        self.choose_among(tried)
+        self.choose_among(tried, offset, len)
     }
 
     #[cold]
-    fn choose_among(&mut self, tried: &[u64]) -> Option<usize> {
+    fn choose_among(&mut self, tried: &[u64], offset: u64, len: u64) -> Option<usize> {
         let (mut well, mut unwell) = ([0; CHOICES], None);
         let mut count = 0;
         for (at, OpenCopy { replica, .. }) in self.copies.iter().enumerate() {
@@ -167,8 +167,44 @@ impl Open {
         if count == 0 {
             return unwell;
         }
-        let wait = |at: usize| self.copies[well[at]].replica.expected_wait();
-        Some(well[route::choose(count, route::draw(&mut self.draws), wait)])
+        let expected = |at: usize| self.copies[well[at]].expected_read(offset, len);
+        Some(well[route::choose(count, route::draw(&mut self.draws), expected)])
+    }
+
+    /// How long a read of this range would take.
+    fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        let Some(code) = self.code() else {
+            let of = |copy: &OpenCopy| copy.expected_read(offset, len);
+            let shorter = |one: ReadTime, other| if one.is_shorter(other) { one } else { other };
+            return self.copies.iter().map(of).reduce(shorter).unwrap_or_default();
+        };
+        // Of a longer range each fragment is read.
+        let len = len.min(code.strip() * code.data() as u64);
+        let of = |piece: Piece| {
+            let mut copies = self.copies.iter();
+            let has = |copy: &&OpenCopy| copy.replica.index() == Some(piece.part);
+            let whole = Piece { part: 0, ..piece };
+            // A fragment that is away is computed from the others.
+            copies.find(has).map_or_else(ReadTime::default, |copy| copy.expected_of(whole))
+        };
+        code.chunks().pieces(offset, len).map(of).fold(ReadTime::default(), ReadTime::with)
+    }
+}
+
+impl OpenCopy {
+    /// How long a read of this range would take.
+    fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        if let Some(piece) = self.replica.only_piece(offset, len as usize) {
+            return self.expected_of(piece);
+        }
+        self.replica.expected_read()
+    }
+
+    fn expected_of(&self, piece: Piece) -> ReadTime {
+        match &self.leaves[piece.part] {
+            Some(leaf) => leaf.expected_read(piece.inner, piece.len),
+            None => self.replica.parts[piece.part].slot.expected_read(),
+        }
     }
 }
 
@@ -228,9 +264,10 @@ impl Replica {
         self.parts.iter().all(|part| part.slot.volume.is_some())
     }
 
-    /// The expected wait of a read; for a striped copy, the longest of its volumes.
-    pub(super) fn expected_wait(&self) -> std::time::Duration {
-        self.parts.iter().map(|part| part.slot.expected_wait()).max().unwrap_or_default()
+    /// How long a read would take; for a striped copy, on the slowest of its volumes.
+    pub(super) fn expected_read(&self) -> ReadTime {
+        let parts = self.parts.iter().map(|part| part.slot.expected_read());
+        parts.fold(ReadTime::default(), ReadTime::with)
     }
 
     /// Makes the next reads avoid this copy, after a read failed that another copy may answer.
@@ -601,7 +638,7 @@ impl Inode {
             let way = open.way_to_fragment(code, offset, len);
             return way.unwrap_or(Way::Fragments(code));
         }
-        let at = open.choose(&[]).unwrap_or(0);
+        let at = open.choose(&[], offset, len as u64).unwrap_or(0);
         let OpenCopy { replica, leaves } = &open.copies[at];
         let piece = replica.only_piece(offset, len);
         match piece.and_then(|piece| Some((piece, leaves[piece.part].clone()?))) {
@@ -625,10 +662,15 @@ impl Inode {
         Some((leaves[piece.part].clone()?, piece, replica.number))
     }
 
-    /// The next copy to read after those with the numbers `tried` failed.
-    pub(super) fn choose(&self, tried: &[u64]) -> Option<Arc<Replica>> {
+    /// How long a read of this range would take.
+    pub(super) fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        self.open.lock().expected_read(offset, len)
+    }
+
+    /// The next copy to read in this range after those with the numbers `tried` failed.
+    pub(super) fn choose(&self, tried: &[u64], offset: u64, len: u64) -> Option<Arc<Replica>> {
         let mut open = self.open.lock();
-        let at = open.choose(tried)?;
+        let at = open.choose(tried, offset, len)?;
         Some(Arc::clone(&open.copies[at].replica))
     }
 

@@ -69,8 +69,8 @@ use futures_util::future::join_all;
 use policy::placement::{Code, Placement, VolumeId};
 use policy::purpose::Tenant;
 use volume::{
-    Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
-    Volume,
+    Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime, Result,
+    Space, Volume,
 };
 
 use self::catalog::Catalog;
@@ -467,10 +467,19 @@ impl Volume for Spread {
     }
 
     /// The mean over the volumes.
-    fn expected_wait(&self) -> Duration {
+    fn expected_read(&self) -> ReadTime {
         let present = self.0.members.present();
-        let waits: Duration = present.iter().map(|(_, volume)| volume.expected_wait()).sum();
-        waits / u32::try_from(present.len()).unwrap_or(u32::MAX).max(1)
+        let count = u32::try_from(present.len()).unwrap_or(u32::MAX).max(1);
+        let times: Vec<_> = present.iter().map(|(_, volume)| volume.expected_read()).collect();
+        ReadTime {
+            wait: times.iter().map(|time| time.wait).sum::<Duration>() / count,
+            answer: times.iter().map(|time| time.answer).sum::<Duration>() / count,
+        }
+    }
+
+    fn users_load(&self) -> f64 {
+        let present = self.0.members.present();
+        present.iter().map(|(_, volume)| volume.users_load()).fold(0.0, f64::max)
     }
 
     /// Those that suit every volume that is present.

@@ -24,9 +24,6 @@ use super::tier::Tier;
 /// Promotions after which a checkpoint is due, whatever the time.
 const EDITS_MAX: u64 = 100_000;
 
-/// A wait for the slow volume, in seconds, that says that it is fully loaded.
-const FULL_WAIT: f64 = 0.004;
-
 /// Time between looks at whether the filter's period has ended.
 const ADJUST_EVERY: Duration = Duration::from_secs(5);
 
@@ -125,9 +122,9 @@ impl Tier {
             fast.map.lock().tick(self.clock.now());
         }
         let dirty = self.dirty_part();
-        let wait = self.shared.slow.expected_wait().as_secs_f64();
         // Clean pages give way by themselves.
-        let plan = valve.plan(valve::Reading { load: wait / FULL_WAIT, dirty, fill: 0.0 });
+        let load = self.shared.users_load();
+        let plan = valve.plan(valve::Reading { load, dirty, fill: 0.0 });
         self.shared.is_past.store(plan.writes == valve::Writes::Past, Ordering::Relaxed);
         *self.shared.flush.lock() = plan.flush;
         plan

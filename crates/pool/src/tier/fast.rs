@@ -142,6 +142,15 @@ impl Fast {
         Some(Pin { fast: self, entry, at: slab::position(place) + range.start % PAGE })
     }
 
+    /// Whether a read of a range would be served by the fast volume alone.
+    pub(super) fn has_all(&self, object: u32, range: &Range<u64>) -> bool {
+        let map = self.map.lock();
+        units(range, self.unit).all(|extent| {
+            let pages = self.pages_in(extent.into(), range);
+            map.find(Unit { object, extent }).is_some_and(|entry| map.are_valid(entry, &pages))
+        })
+    }
+
     /// Has the filter hear of a hit. `request` is empty for all units of a request but the first.
     fn heard(&self, map: &mut Map, object: u32, entry: Slot, request: Range<u64>) {
         let hit = Hit { object, promoted: map.promoted(entry), request };

@@ -20,7 +20,7 @@ use super::slab;
 use super::track::Track;
 
 /// A flush that the background work starts: no caller waits for it.
-const BEHIND: Io = Io::new(Origin::Copy, Step::Data);
+const BEHIND: Io = Io::new(Origin::WriteBack, Step::Data);
 
 /// A flush that a user waits for.
 const AHEAD: Io = Io::new(Origin::UserChange, Step::Data);

@@ -276,6 +276,10 @@ impl Map {
         self.valid.has(entry, page)
     }
 
+    pub(super) fn are_valid(&self, entry: Slot, pages: &Range<u32>) -> bool {
+        self.valid.has_all(entry, pages)
+    }
+
     /// Where a page is, if it is valid.
     pub(super) fn place_of(&self, entry: Slot, page: u32) -> Option<Place> {
         let run = self.entries[entry as usize].table.find(page)?;

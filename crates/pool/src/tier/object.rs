@@ -10,8 +10,8 @@ use futures_util::future::{Either, join, select, try_join, try_join_all};
 use policy::purpose::{Origin, Step};
 use volume::ranges::Claim;
 use volume::{
-    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Object, Pending, Result, Zeros, blocking,
-    extent,
+    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Object, Pending, ReadTime, Result, Zeros,
+    blocking, extent,
 };
 
 use super::accesses::counts;
@@ -254,7 +254,7 @@ impl TierObject {
     async fn keep(&self, offset: u64, data: &IoBuf, io: Io, is_durable: bool) -> Result<bool> {
         let track = &self.track;
         let range = offset..offset.saturating_add(data.len() as u64);
-        if !self.shared.keeps || !track.is_in_place || range.end > self.slow.len() {
+        if !self.shared.keeps() || !track.is_in_place || range.end > self.slow.len() {
             return Ok(false);
         }
         if track.is_unknown() && self.sync_slow(self.slow.sync(io)).await.is_err() {
@@ -269,7 +269,7 @@ impl TierObject {
             if range.end > len || track.stale_in(&claimed).is_some() {
                 return Ok(false);
             }
-            let may_grow = !self.shared.is_past.load(Ordering::Relaxed);
+            let may_grow = self.shared.may_dirty(&fast);
             match fast.begin_back(track.number, &range, may_grow, counts(io)) {
                 Begun::Past => return Ok(false),
                 Begun::Ready(back) => break (fast, back),
@@ -364,7 +364,7 @@ impl TierObject {
             self.shared.counters.kept_bytes.add(data.len() as u64);
             return Ok(());
         }
-        if self.shared.keeps && self.track.is_in_place {
+        if self.shared.keeps() && self.track.is_in_place {
             self.shared.counters.written_through.add(data.len() as u64);
         }
         // A gap behind the end of the object becomes zeros.
@@ -441,7 +441,7 @@ impl TierObject {
     /// Syncs what is on the fast volume alone, and the slow volume, unless that one has nothing to sync.
     async fn sync_both(&self, io: Io) -> Result<()> {
         let track = &self.track;
-        let is_idle = self.shared.keeps
+        let is_idle = self.shared.keeps()
             && track.is_in_place
             && track.is_all_synced()
             && track.durable_len() == self.slow.len();
@@ -563,6 +563,20 @@ impl Object for TierObject {
             let anew = || Ok(0..0);
             self.change(range, marked, Ended::Durable, aligned, (anew, io)).await
         })
+    }
+
+    fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        let range = extent::within(offset, len, self.slow.len());
+        match self.shared.fast() {
+            Some(fast)
+                if !self.is_plain()
+                    && !range.is_empty()
+                    && fast.has_all(self.track.number, &range) =>
+            {
+                fast.slab.volume().expected_read()
+            }
+            _ => self.slow.expected_read(offset, len),
+        }
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

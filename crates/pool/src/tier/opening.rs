@@ -70,9 +70,9 @@ impl Tier {
         let last = last.unwrap_or(Head { identity, epoch: 0 });
         let accesses = Arc::new(Accesses::new(admit, clock.clone()));
         let dirty = DirtyLog::new(Arc::clone(&slow), options.unit, identity, &noted);
-        let keeps = options.writes == Writes::Back;
+        let dirty_max = (options.writes == Writes::Back).then(|| options.dirty_max());
         let (unit, queue) = (options.unit, options.queue_bytes);
-        let shared = Shared::new(slow, unit, queue, accesses, last, dirty, keeps);
+        let shared = Shared::new(slow, unit, queue, accesses, last, dirty, dirty_max);
         let tier = Self {
             shared: Arc::new(shared),
             clock: clock.clone(),
@@ -177,7 +177,7 @@ impl Tier {
         if let Some(warm) = &warm {
             self.check_size(&warm.checkpoint)?;
         }
-        let (slab, is_new) = Slab::open(&*volume, options.size().places).await?;
+        let (slab, is_new) = Slab::open(&volume, options.size().places).await?;
         let map = match warm.filter(|_| !is_new) {
             Some(warm) => self.restored(warm).await?,
             None => None,

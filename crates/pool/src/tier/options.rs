@@ -102,6 +102,11 @@ impl Options {
         u32::try_from(self.bytes / PAGE).unwrap_or(u32::MAX - 1)
     }
 
+    /// Bytes that may be dirty at most.
+    pub(super) fn dirty_max(&self) -> u64 {
+        (f64::from(self.places()) * PAGE as f64 * self.thresholds.dirty_max) as u64
+    }
+
     pub(super) fn size(&self) -> Size {
         let (places, entries) = (self.places(), self.entries());
         Size { places, entries, pages: (self.unit / PAGE) as u32 }

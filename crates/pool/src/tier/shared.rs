@@ -31,8 +31,8 @@ pub(super) struct Shared {
     pub(super) counters: Arc<Counters>,
     fast: RwLock<Option<Arc<Fast>>>,
     pub(super) dirty: DirtyLog,
-    /// Whether writes to objects in place may stay on the fast volume.
-    pub(super) keeps: bool,
+    /// Bytes that may be dirty, if writes to objects in place may stay on the fast volume at all.
+    dirty_max: Option<u64>,
     /// No more pages become dirty now.
     pub(super) is_past: AtomicBool,
     pub(super) flush: Mutex<Flush>,
@@ -103,7 +103,7 @@ impl Shared {
         accesses: Arc<Accesses>,
         head: Head,
         dirty: DirtyLog,
-        keeps: bool,
+        dirty_max: Option<u64>,
     ) -> Self {
         Self {
             slow,
@@ -113,7 +113,7 @@ impl Shared {
             tracks: Mutex::default(),
             counters: Arc::default(),
             dirty,
-            keeps,
+            dirty_max,
             is_past: AtomicBool::new(false),
             flush: Mutex::default(),
             unflushed: Mutex::default(),
@@ -159,6 +159,23 @@ impl Shared {
             self.must_raise.store(false, Ordering::Release);
         }
         Ok(*head)
+    }
+
+    /// Whether writes to objects in place may stay on the fast volume.
+    pub(super) const fn keeps(&self) -> bool {
+        self.dirty_max.is_some()
+    }
+
+    /// Whether more pages of a fast volume may become dirty now. The valve looks from time to time, and bursts come between.
+    pub(super) fn may_dirty(&self, fast: &Fast) -> bool {
+        let has_room = |max| fast.map.lock().counted().dirty_bytes < max;
+        !self.is_past.load(Ordering::Relaxed) && self.dirty_max.is_some_and(has_room)
+    }
+
+    /// The users' load of the busier volume.
+    pub(super) fn users_load(&self) -> f64 {
+        let fast = self.fast().map_or(0.0, |fast| fast.slab.volume().users_load());
+        self.slow.users_load().max(fast)
     }
 
     /// Whether a fast volume is the one in use.

@@ -8,19 +8,21 @@ use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Vo
 use super::places::Place;
 use super::route::PAGE;
 
-/// The purpose of what the tier does for itself.
-pub(super) const OWN: Io = Io::new(Origin::Copy, Step::Data);
+/// The purpose of installs.
+pub(super) const OWN: Io = Io::new(Origin::Promotion, Step::Data);
 
 pub(super) struct Slab {
+    volume: Arc<dyn Volume>,
     object: Arc<dyn Object>,
 }
 
 impl Slab {
     /// Opens the slab, or makes a new one if there is none of this size; true if it is new.
-    pub(super) async fn open(volume: &dyn Volume, places: u32) -> Result<(Self, bool)> {
+    pub(super) async fn open(volume: &Arc<dyn Volume>, places: u32) -> Result<(Self, bool)> {
         let (name, len) = (name(), position(places));
+        let of = |object| Self { volume: Arc::clone(volume), object };
         match volume.open(&name).await {
-            Ok(object) if object.len() == len => return Ok((Self { object }, false)),
+            Ok(object) if object.len() == len => return Ok((of(object), false)),
             Ok(object) => {
                 drop(object);
                 volume.remove(&name).await?;
@@ -35,7 +37,12 @@ impl Slab {
             _ => {}
         }
         object.sync(OWN).await?;
-        Ok((Self { object }, true))
+        Ok((of(object), true))
+    }
+
+    /// The fast volume.
+    pub(super) const fn volume(&self) -> &Arc<dyn Volume> {
+        &self.volume
     }
 
     /// Reads all of `into` at a position of the slab.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use volume::ranges::{Claim, Ranges};
 use volume::{
-    Clock, Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result,
-    Space, Volume, ready,
+    Clock, Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime,
+    Result, Space, Volume, ready,
 };
 
 use super::back;
@@ -280,12 +280,21 @@ impl Volume for Tier {
         self.shared.slow.space()
     }
 
-    /// That of the slow volume, times the share of bytes that missed so far.
-    fn expected_wait(&self) -> Duration {
-        let wait = self.shared.slow.expected_wait();
+    /// The mean of both volumes, by the share of bytes that came from each so far.
+    fn expected_read(&self) -> ReadTime {
+        let slow = self.shared.slow.expected_read();
         let hits = self.shared.counters.hit_bytes.get() as f64;
         let missed = self.shared.counters.missed_bytes.get() as f64;
-        if hits + missed == 0.0 { wait } else { wait.mul_f64(missed / (hits + missed)) }
+        match self.shared.fast() {
+            Some(fast) if hits > 0.0 => {
+                slow.mixed(missed / (hits + missed), fast.slab.volume().expected_read())
+            }
+            _ => slow,
+        }
+    }
+
+    fn users_load(&self) -> f64 {
+        self.shared.users_load()
     }
 
     fn limits(&self) -> Limits {

@@ -138,9 +138,9 @@ impl Scene {
                 line: Some(LINE as f64),
                 line_bytes: None,
                 answer: None,
-                granted: users.spent.plus(commits.spent).less(meter.copies.spent),
-                reads: users.granted - meter.copies.granted,
-                waited: users.waits.total - meter.copies.waited,
+                granted: users.spent.plus(commits.spent).less(meter.copies().spent),
+                reads: users.granted - meter.copies().granted,
+                waited: users.waits.total - meter.copies().waited,
                 last_second: meter.last_second.ops,
             }
         };

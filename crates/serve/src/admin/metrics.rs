@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
 use crate::figures::{
-    Block, Cache, Class, Copies, FLUSH_MODES, Log, Memory, Scrub, Series, StoreLoad, Tier, Volume,
-    Waits,
+    Block, Cache, Class, Copies, FLUSH_MODES, Log, Memory, PurposeLoad, Scrub, Series, StoreLoad,
+    Tier, Volume, Waits,
 };
 use crate::http::{self, Times};
 use crate::{mqtt, nbd, resp};
@@ -150,6 +150,24 @@ fn volumes(page: &mut Page, volumes: &[Volume]) {
     of.gauge("volume_weight", "Load by users' reads, logs and flushes, from the heat of the volume's tables; 1 is the line", |v| v.weight);
     of.gauge("volume_size_bytes", "Size", |v| v.space.map(|s| s.total));
     of.gauge("volume_free_bytes", "Free space", |v| v.space.map(|s| s.free));
+
+    let purposes = volumes.iter().flat_map(|volume| {
+        let labels = |purpose: &PurposeLoad| {
+            vec![("volume", volume.name.clone()), ("purpose", purpose.name.into())]
+        };
+        volume.purposes.iter().map(move |purpose| (labels(purpose), purpose))
+    });
+    let mut of = page.of(purposes);
+    of.counter(
+        "volume_purpose_ops",
+        "Operations that the gate admitted, by what they were for",
+        |p| p.ops,
+    );
+    of.counter(
+        "volume_purpose_bytes",
+        "Bytes that the gate admitted, by what they were for",
+        |p| p.bytes,
+    );
 
     let stores = volumes.iter().flat_map(|volume| {
         let labels = |store: &StoreLoad| {

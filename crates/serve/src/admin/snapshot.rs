@@ -93,6 +93,9 @@ pub struct Volume {
     pub free_bytes: Option<u64>,
     /// Waits at its gate by class, most urgent first.
     pub classes: Vec<Class>,
+    /// Operations let through for each purpose that had any, by its name.
+    #[serde(default)]
+    pub purpose_ops: BTreeMap<String, u64>,
     /// Operations let through of each store, by its name; `pool` is the pool itself.
     #[serde(default)]
     pub store_ops: BTreeMap<String, u64>,
@@ -177,6 +180,12 @@ impl From<figures::Volume> for Volume {
             size_bytes: volume.space.map(|space| space.total),
             free_bytes: volume.space.map(|space| space.free),
             classes: volume.classes.iter().map(Class::from).collect(),
+            purpose_ops: volume
+                .purposes
+                .iter()
+                .filter(|purpose| purpose.ops > 0)
+                .map(|purpose| (purpose.name.to_owned(), purpose.ops))
+                .collect(),
             store_ops: volume.stores.into_iter().map(|store| (store.name, store.ops)).collect(),
         }
     }

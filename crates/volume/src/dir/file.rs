@@ -15,8 +15,8 @@ use super::{FILE_FLAGS, Shared, sys};
 use crate::buf::PAGE;
 use crate::ranges::Ranges;
 use crate::{
-    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, Zeros,
-    extent, ready,
+    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, ReadTime, Result,
+    Zeros, extent, ready,
 };
 
 /// The longest file the kernel can address.
@@ -416,6 +416,10 @@ impl Object for Handle {
 
     fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
         ready(Ok(()))
+    }
+
+    fn expected_read(&self, _offset: u64, _len: u64) -> ReadTime {
+        ReadTime::default()
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

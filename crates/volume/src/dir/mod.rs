@@ -57,7 +57,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags, StatVfs};
@@ -74,8 +74,8 @@ use self::verdict::Verdict;
 use crate::health::Health;
 use crate::io_pool::{IoPool, THREADS};
 use crate::{
-    Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, Result, Space,
-    Volume, unsupported, whole,
+    Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime, Result,
+    Space, Volume, unsupported, whole,
 };
 
 const OBJECTS: &str = "objects";
@@ -237,8 +237,12 @@ impl Volume for Dir {
         self.run(|volume| volume.space())
     }
 
-    fn expected_wait(&self) -> Duration {
-        Duration::ZERO
+    fn expected_read(&self) -> ReadTime {
+        ReadTime::default()
+    }
+
+    fn users_load(&self) -> f64 {
+        0.0
     }
 
     fn limits(&self) -> Limits {

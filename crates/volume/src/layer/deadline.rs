@@ -42,7 +42,7 @@ use crate::buf::PAGE;
 use crate::layer::call::Op;
 use crate::{
     Check, Clock, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name,
-    Object, Pending, Result, Space, Volume, Zeros, ready, task,
+    Object, Pending, ReadTime, Result, Space, Volume, Zeros, ready, task,
 };
 
 /// The usual limit. A local disk that repeats a read of a bad sector takes some seconds; users give up soon after.
@@ -525,7 +525,8 @@ impl Volume for Deadline {
 
     crate::forward! {
         self => self.0.volume;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
     }
 }
@@ -635,6 +636,7 @@ impl Object for Limited {
         fn len() -> u64;
         fn is_log() -> bool;
         fn is_empty() -> bool;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
     }
 }
 

@@ -23,6 +23,7 @@
 
 mod admission;
 mod answers;
+mod purposes;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -36,7 +37,7 @@ use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::estimate::{Finding, IoKind, Learned};
 use policy::latency::Times;
-use policy::purpose::{Class, Pressure, Tenant};
+use policy::purpose::{Class, Pressure, Purpose, Tenant};
 use policy::sched::{Figures, Policy, QUEUE_MAX, TenantFigures};
 
 use self::admission::{AdmissionQueue, Passed, Passing, RequestContext, Tried};
@@ -44,7 +45,7 @@ use self::answers::Answers;
 use crate::task::block_on;
 use crate::{
     Check, Clock, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending,
-    Result, Space, Volume, Zeros, blocking, durable,
+    ReadTime, Result, Space, Volume, Zeros, blocking, durable,
 };
 
 /// Pieces of one request in flight at the same time: enough to keep a network volume busy, few enough that other
@@ -89,8 +90,8 @@ pub struct Meter {
     pub journal_ops: u64,
     /// What happened in each class, indexed as [`Class::ALL`].
     pub classes: [Figures; Class::ALL.len()],
-    /// What copies took of the users' classes: those for relief and rebuilds run there.
-    pub copies: CopyLoad,
+    /// What was let through for each purpose, indexed as [`Purpose::ALL`].
+    pub purposes: [PurposeFigures; Purpose::ALL.len()],
     /// How long the device took to answer in each class, without waits at this gate.
     pub answers: [Times; Class::ALL.len()],
     /// What was granted to each store, in the order of their numbers.
@@ -101,9 +102,9 @@ pub struct Meter {
     pub used: f64,
 }
 
-/// Copies that run in the classes of users.
+/// What was let through for a purpose.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct CopyLoad {
+pub struct PurposeFigures {
     /// Requests granted.
     pub granted: u64,
     /// Their charges.
@@ -112,7 +113,27 @@ pub struct CopyLoad {
     pub waited: Duration,
 }
 
+impl PurposeFigures {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: Self) -> Self {
+        Self {
+            granted: self.granted + other.granted,
+            spent: self.spent.plus(other.spent),
+            waited: self.waited + other.waited,
+        }
+    }
+}
+
 impl Meter {
+    /// What copies took of the users' classes: those for relief and rebuilds run there.
+    #[must_use]
+    pub fn copies(&self) -> PurposeFigures {
+        let [relief, rebuild] =
+            [Purpose::Relief, Purpose::Rebuild].map(|purpose| self.purposes[purpose.index()]);
+        relief.plus(rebuild)
+    }
+
     /// All tokens spent so far, in all classes. A simulated device's own count of I/Os must equal it; the kernel's count of
     /// a real one also has what the file system writes for itself.
     #[must_use]
@@ -275,8 +296,12 @@ impl<V: Volume> Volume for Gate<V> {
         })
     }
 
-    fn expected_wait(&self) -> Duration {
-        self.admission.expected_wait()
+    fn expected_read(&self) -> ReadTime {
+        self.admission.expected_read()
+    }
+
+    fn users_load(&self) -> f64 {
+        self.admission.users_load()
     }
 
     fn limits(&self) -> Limits {
@@ -422,6 +447,7 @@ impl Object for GatedObject {
         fn is_log() -> bool;
         fn is_empty() -> bool;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
     }
 }

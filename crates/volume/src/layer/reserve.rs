@@ -25,7 +25,7 @@ use policy::purpose::{Origin, Step};
 use crate::buf::PAGE;
 use crate::{
     Check, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending,
-    Result, Space, Volume, Zeros,
+    ReadTime, Result, Space, Volume, Zeros,
 };
 
 /// Number of pieces.
@@ -263,7 +263,8 @@ impl Volume for Reserve {
     crate::forward! {
         self => self.0.inner;
         fn remove(name: &Name) -> Pending<'_, ()>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -319,6 +320,7 @@ impl Object for Kept {
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn seal(io: Io) -> Pending<'_, ()>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }
@@ -390,7 +392,8 @@ mod tests {
             fn open(name: &Name) -> Pending<'_, Arc<dyn Object>>;
             fn list() -> Pending<'_, Vec<Listed>>;
             fn space() -> Pending<'_, Space>;
-            fn expected_wait() -> Duration;
+            fn expected_read() -> ReadTime;
+            fn users_load() -> f64;
             fn limits() -> Limits;
             fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
             fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;

@@ -23,8 +23,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::{
-    Check, Clock, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, Space,
-    Volume, Zeros, durable,
+    Check, Clock, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, ReadTime,
+    Space, Volume, Zeros, durable,
 };
 
 /// How many seconds [`Meter::seconds`] goes back.
@@ -251,7 +251,8 @@ impl<V: Volume> Volume for Simulate<V> {
         self => self.inner;
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -354,6 +355,7 @@ impl Object for Simulated {
         fn is_log() -> bool;
         fn is_empty() -> bool;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn zero(offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()>;
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<crate::Extent>>;
         fn set_len(len: u64) -> Pending<'_, ()>;

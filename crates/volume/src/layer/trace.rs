@@ -14,7 +14,7 @@ use policy::time::{Instant, NANOS_PER_SEC};
 use super::call::{Call, Op};
 use crate::{
     Check, Clock, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object,
-    Pending, Result, Space, Volume, Zeros,
+    Pending, ReadTime, Result, Space, Volume, Zeros,
 };
 
 /// How a call ended.
@@ -183,7 +183,8 @@ impl<V: Volume> Volume for Trace<V> {
 
     crate::forward! {
         self => self.inner;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -278,6 +279,7 @@ impl Object for TraceObject {
         fn is_log() -> bool;
         fn is_empty() -> bool;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
     }
 }
 

@@ -9,12 +9,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use policy::units::MIB;
 use volume::{
     Check, Expected, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending,
-    Result, Space, Verified, Verify, Volume, Zeros, extent, ready,
+    ReadTime, Result, Space, Verified, Verify, Volume, Zeros, extent, ready,
 };
 
 /// The store's sizes, in bytes: `docs/format` has them.
@@ -136,7 +135,8 @@ impl<V: Volume> Volume for Narrow<V> {
         self => self.inner;
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn space() -> Pending<'_, Space>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn write_whole(name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()>;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -300,6 +300,10 @@ impl Object for NarrowObject {
 
     fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
         ready(Ok(()))
+    }
+
+    fn expected_read(&self, offset: u64, len: u64) -> ReadTime {
+        self.inner.expected_read(offset, len)
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use policy::purpose::Origin;
 use volume::{
-    Check, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, Result,
-    Space, Volume, Zeros,
+    Check, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, ReadTime,
+    Result, Space, Volume, Zeros,
 };
 
 /// The I/O of copies, relief copies and rebuilds so far. Clones share the counts.
@@ -84,7 +83,8 @@ impl Volume for Watched {
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -139,6 +139,7 @@ impl Object for WatchedObject {
         fn set_len(len: u64) -> Pending<'_, ()>;
         fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn seal(io: Io) -> Pending<'_, ()>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }

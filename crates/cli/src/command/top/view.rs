@@ -1,12 +1,19 @@
 //! The change between two answers of a server.
 
+use std::collections::BTreeMap;
+
 use policy::estimate::Finding;
+use policy::purpose::Purpose;
 use serve::admin::Snapshot;
 use serve::admin::snapshot::{Class, Volume};
 use serve::figures::{Copies, Tier};
 
 use super::block::BlockRates;
 use super::tier::TierRates;
+
+/// What users asked for themselves, with what makes it durable.
+const USERS: [&str; 4] =
+    [Purpose::Read.name(), Purpose::Write.name(), Purpose::Log.name(), Purpose::Manifest.name()];
 
 /// The contents of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,6 +71,8 @@ pub(super) struct Row {
     pub(super) space: Option<(u64, u64)>,
     /// The parts of its operations that stores got, by name; those without any are left out.
     pub(super) stores: Vec<(String, f64)>,
+    /// The same by what they were for.
+    pub(super) purposes: Vec<(String, f64)>,
 }
 
 /// Waits in a class.
@@ -205,19 +214,28 @@ impl Row {
             weight: now.weight,
             classes: classes.collect(),
             space: now.free_bytes.zip(now.size_bytes),
-            stores: before.map(|before| shares(before, now)).unwrap_or_default(),
+            stores: shares(before.map(|before| &before.store_ops), &now.store_ops),
+            purposes: shares(before.map(|before| &before.purpose_ops), &now.purpose_ops),
         }
     }
 
-    /// What is worth a line: the finding of its gate, and the parts of the stores that share it.
+    /// What is worth a line: the finding of its gate, the parts of the stores that share it, and those of its purposes if not
+    /// all is what users asked for.
     pub(super) fn remark(&self) -> Option<String> {
         let share = |(name, part): &(String, f64)| format!("{name} {:.0} %", part * 100.0);
-        let stores: Vec<_> = self.stores.iter().map(share).collect();
-        let stores = (stores.len() > 1).then(|| stores.join(", "));
-        match (self.found(), stores) {
-            (Some(found), Some(stores)) => Some(format!("{found}; {stores}")),
-            (found, stores) => found.or(stores),
-        }
+        let listed =
+            |shares: &[(String, f64)]| shares.iter().map(share).collect::<Vec<_>>().join(", ");
+        let stores = (self.stores.len() > 1).then(|| listed(&self.stores));
+        let is_own =
+            |(name, part): &(String, f64)| *part >= 0.01 && !USERS.contains(&name.as_str());
+        let purposes = self.purposes.iter().any(is_own).then(|| {
+            let mut purposes = self.purposes.clone();
+            purposes.retain(|(_, part)| *part >= 0.01);
+            purposes.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+            format!("for {}", listed(&purposes))
+        });
+        let remarks: Vec<_> = [self.found(), stores, purposes].into_iter().flatten().collect();
+        (!remarks.is_empty()).then(|| remarks.join("; "))
     }
 
     /// What its gate found out about it, in words; `None` if the whole share is in use and the volume answers in time.
@@ -260,10 +278,14 @@ impl Waiting {
     }
 }
 
-/// The parts of a volume's operations in between that its stores got.
-fn shares(before: &Volume, now: &Volume) -> Vec<(String, f64)> {
-    let had = |name: &str| before.store_ops.get(name).copied().unwrap_or(0);
-    let got = now.store_ops.iter().map(|(name, &ops)| (name, ops.saturating_sub(had(name))));
+/// The parts of a volume's operations in between, by name; those without any are left out.
+fn shares(
+    before: Option<&BTreeMap<String, u64>>,
+    now: &BTreeMap<String, u64>,
+) -> Vec<(String, f64)> {
+    let Some(before) = before else { return Vec::new() };
+    let had = |name: &str| before.get(name).copied().unwrap_or(0);
+    let got = now.iter().map(|(name, &ops)| (name, ops.saturating_sub(had(name))));
     let got: Vec<_> = got.filter(|&(_, ops)| ops > 0).collect();
     let all: u64 = got.iter().map(|&(_, ops)| ops).sum();
     got.into_iter().map(|(name, ops)| (name.clone(), ops as f64 / all as f64)).collect()
@@ -439,6 +461,22 @@ pub(super) mod tests {
             [("kv".into(), 160), ("pool".into(), 7), ("series".into(), 20)].into();
         let stores = View::between(Some(&before), &now).rows.swap_remove(0).stores;
         assert_eq!(stores, [("kv".into(), 0.75), ("series".into(), 0.25)]);
+    }
+
+    #[test]
+    fn purposes_are_named_if_not_all_is_what_users_asked_for() {
+        let (mut before, mut now) = pictures();
+        let mut remark = |was: &[(&str, u64)], is: &[(&str, u64)]| {
+            let of = |ops: &[(&str, u64)]| ops.iter().map(|&(n, ops)| (n.into(), ops)).collect();
+            before.volumes[0].purpose_ops = of(was);
+            now.volumes[0].purpose_ops = of(is);
+            View::between(Some(&before), &now).rows.swap_remove(0).remark()
+        };
+        assert_eq!(remark(&[("read", 1), ("scrub", 9)], &[("read", 4), ("scrub", 9)]), None);
+        assert_eq!(
+            remark(&[("read", 1)], &[("read", 31), ("write_back", 60), ("log", 10), ("copy", 1)]),
+            Some("for write_back 59 %, read 30 %, log 10 %".into())
+        );
     }
 
     #[test]

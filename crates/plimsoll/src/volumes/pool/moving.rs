@@ -91,7 +91,7 @@ fn load(volume: policy::placement::VolumeId, device: &Device) -> GateLoad {
     let [commits, users] = [Class::Commit, Class::Foreground].map(|c| &meter.classes[c.index()]);
     let gives = meter.available.unwrap_or(1.0);
     // Copies for relief and rebuilds run as users do, and are none.
-    let copies = meter.copies;
+    let copies = meter.copies();
     let (answers, answered) = meter.answers.iter().fold((Duration::ZERO, 0), |(sum, count), of| {
         (sum.saturating_add(of.total()), count + of.count())
     });

@@ -29,7 +29,6 @@
 mod journal;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rand::SeedableRng;
@@ -39,7 +38,7 @@ use self::journal::{Change, Id, Journal};
 use crate::mem::{Born, Bytes, Mem};
 use crate::{
     Check, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object,
-    Pending, Result, Space, Volume, Zeros, extent, ready, unsupported, whole,
+    Pending, ReadTime, Result, Space, Volume, Zeros, extent, ready, unsupported, whole,
 };
 
 /// The power supply of several volumes of one machine. Clones share it.
@@ -218,8 +217,12 @@ impl Volume for Crash {
         ready(self.powered().map(|_power| self.live.space_now()))
     }
 
-    fn expected_wait(&self) -> Duration {
-        Duration::ZERO
+    fn expected_read(&self) -> ReadTime {
+        ReadTime::default()
+    }
+
+    fn users_load(&self) -> f64 {
+        0.0
     }
 
     fn limits(&self) -> Limits {
@@ -333,6 +336,10 @@ impl Object for CrashObject {
 
     fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
         ready(Ok(()))
+    }
+
+    fn expected_read(&self, _offset: u64, _len: u64) -> ReadTime {
+        ReadTime::default()
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {

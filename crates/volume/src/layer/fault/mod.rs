@@ -10,7 +10,6 @@ mod plan;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 pub use self::plan::{Effect, FaultPlan, Injected, Rule};
 use self::plan::{Lie, Verdict};
@@ -19,7 +18,7 @@ use crate::buf::PAGE;
 use crate::health::Health;
 use crate::{
     Check, Clock, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name,
-    Object, Pending, Result, Space, Volume, Zeros,
+    Object, Pending, ReadTime, Result, Space, Volume, Zeros,
 };
 
 /// A volume with a plan for its failures. The volume inside serves all other calls.
@@ -110,7 +109,8 @@ impl<V: Volume> Volume for Fault<V> {
 
     crate::forward! {
         self => self.inner;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -259,6 +259,7 @@ impl Object for FaultObject {
         fn is_log() -> bool;
         fn is_empty() -> bool;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
     }
 }
 

@@ -12,15 +12,16 @@ use parking_lot::Mutex;
 use policy::budget::{Part, Share};
 use policy::contract::{Contract, Cost, Direction};
 use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Learned, Seen};
-use policy::purpose::{Class, Origin, Pressure, Tenant};
+use policy::purpose::{Class, Origin, Pressure, Purpose, Tenant};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
-use super::{Answers, CopyLoad, Meter, Unsynced};
+use super::purposes::Purposes;
+use super::{Answers, Meter, Unsynced};
 use crate::buf::PAGE;
-use crate::{Clock, Error, ErrorKind, Io, Result};
+use crate::{Clock, Error, ErrorKind, Io, ReadTime, Result};
 
-/// The read of [`AdmissionQueue::expected_wait`]: one operation, of a block as stores read them.
+/// The read of [`AdmissionQueue::expected_read`]: one operation, of a block as stores read them.
 const USUAL_READ: Cost = Cost::reads(1, 4096);
 
 /// Grants requests one by one, each charged for its bytes.
@@ -37,8 +38,7 @@ pub(super) struct AdmissionQueue {
     /// The same value as in the state.
     user_goes_at: Arc<AtomicU64>,
     has_journal: AtomicBool,
-    /// Copies in the classes of users.
-    copies: Mutex<CopyLoad>,
+    purposes: Purposes,
     state: Mutex<State>,
 }
 
@@ -109,6 +109,7 @@ pub(super) struct RequestContext {
 pub(super) struct Passed {
     pub(super) class: Class,
     pub(super) kind: IoKind,
+    purpose: Purpose,
     /// When it was granted.
     pub(super) at: Instant,
     grant: Grant,
@@ -187,7 +188,7 @@ impl AdmissionQueue {
             look_at: AtomicU64::new(u64::MAX),
             user_goes_at: Arc::clone(&user_goes_at),
             has_journal: AtomicBool::new(false),
-            copies: Mutex::default(),
+            purposes: Purposes::default(),
             state: Mutex::new(State {
                 bought: contract.clone(),
                 contract: contract.clone(),
@@ -219,13 +220,21 @@ impl AdmissionQueue {
         self.unsynced_max.load(Ordering::Relaxed)
     }
 
-    /// About how long a user's read that came now would wait, as [`Scheduler::expected`] says. Less urgent requests go
-    /// after it, except within their reservations.
-    pub(super) fn expected_wait(&self) -> Duration {
-        match self.user_goes_at.load(Ordering::Relaxed) {
+    /// About how long a user's read that came now would wait, as [`Scheduler::expected`] says, and what the device takes
+    /// then. Less urgent requests go after it, except within their reservations.
+    pub(super) fn expected_read(&self) -> ReadTime {
+        let now = self.clock.now();
+        let wait = match self.user_goes_at.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
-            at => Instant::from_nanos(at).since(self.clock.now()),
-        }
+            at => Instant::from_nanos(at).since(now),
+        };
+        ReadTime { wait, answer: self.answers.read_time(now) }
+    }
+
+    /// The part of the terms that users took in the last second.
+    pub(super) fn users_load(&self) -> f64 {
+        let state = self.state.lock();
+        state.scheduler.window().used_by_users(&state.contract, self.clock.now())
     }
 
     /// Waits until a request of `len` bytes may go, and charges it. When this is ready the caller issues the request at
@@ -282,7 +291,7 @@ impl AdmissionQueue {
     /// Records that the device answered a granted request.
     pub(super) fn answered(self: &Arc<Self>, passed: Passed) {
         let now = self.clock.now();
-        self.answers.record(passed.class, passed.kind, now.since(passed.at));
+        self.answers.record(passed.class, passed.kind, now.since(passed.at), now);
         if now.as_nanos() >= self.look_at.load(Ordering::Relaxed) {
             self.look();
         }
@@ -326,7 +335,12 @@ impl AdmissionQueue {
 
     /// Returns the charge of a request that was not issued.
     pub(super) fn refund(self: &Arc<Self>, passed: Passed) {
+        self.take_back(passed);
         self.change(|state, _| state.scheduler.refund(passed.class, passed.grant.cost));
+    }
+
+    fn take_back(&self, passed: Passed) {
+        self.purposes.take_back(passed.purpose, passed.grant.cost, passed.grant.waited());
     }
 
     pub(super) fn set_weight(self: &Arc<Self>, tenant: Tenant, weight: f64) {
@@ -453,7 +467,7 @@ impl AdmissionQueue {
                 figures.cancelled -= state.moved_from[class.index()];
                 figures
             }),
-            copies: *self.copies.lock(),
+            purposes: Purpose::ALL.map(|purpose| self.purposes.figures(purpose)),
             answers: Class::ALL.map(|class| self.answers.of(class)),
             tenants: state.scheduler.tenants(),
             last_second: window.last_second(now),
@@ -680,6 +694,7 @@ impl Passing<'_> {
         waker: &Waker,
     ) -> Result<(Option<Result<Passed>>, Polled)> {
         let admission = self.admission;
+        before.into_iter().for_each(|before| admission.take_back(before));
         let mut state = admission.state.lock();
         if let Err(closed) = admission.check_open() {
             // The gate is closed: no waiter is left to wake.
@@ -743,14 +758,9 @@ impl Passing<'_> {
                     true => IoKind::Sync,
                     false => IoKind::of(self.context.is_write, self.len),
                 };
-                let origin = self.context.io.map(|io| io.origin);
-                if matches!(origin, Some(Origin::Relief | Origin::Rebuild)) {
-                    let mut copies = self.admission.copies.lock();
-                    copies.granted += 1;
-                    copies.spent = copies.spent.plus(grant.cost);
-                    copies.waited += grant.waited();
-                }
-                Ok(Passed { class, kind, at: now, grant })
+                let purpose = self.context.io.map_or(Purpose::Log, |io| io.purpose());
+                self.admission.purposes.record(purpose, grant.cost, grant.waited());
+                Ok(Passed { class, kind, purpose, at: now, grant })
             }
             Answer::Expired => Err(self.admission.expired_error(self.context.class)),
             Answer::Closed => Err(self.admission.closed_error()),

@@ -6,12 +6,23 @@ use std::time::Duration;
 use policy::estimate::IoKind;
 use policy::latency::Times;
 use policy::purpose::Class;
+use policy::time::Instant;
+
+/// The weight of a small read in the mean of their times: 1 of so many.
+const READS: u64 = 8;
+
+/// After so long without a small read, the mean counts half: a device that was slow is tried again.
+const FORGET: Duration = Duration::from_secs(1);
 
 /// A histogram for each class, and one for each kind of I/O.
 #[derive(Default)]
 pub(super) struct Answers {
     classes: [Counted; Class::ALL.len()],
     kinds: [Counted; IoKind::COUNT],
+    /// A moving mean of the times of small reads, in nanoseconds, and when the last one ended. Of two that end together one may
+    /// be lost.
+    read_nanos: AtomicU64,
+    read_at: AtomicU64,
 }
 
 struct Counted {
@@ -20,13 +31,29 @@ struct Counted {
 }
 
 impl Answers {
-    pub(super) fn record(&self, class: Class, kind: IoKind, time: Duration) {
+    pub(super) fn record(&self, class: Class, kind: IoKind, time: Duration, now: Instant) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let index = Times::index(time);
         let counted = &self.classes[class.index()];
         counted.counts[index].fetch_add(1, Ordering::Relaxed);
         counted.total_nanos.fetch_add(nanos, Ordering::Relaxed);
         self.kinds[kind.index()].counts[index].fetch_add(1, Ordering::Relaxed);
+        if kind == IoKind::SmallRead {
+            let mean = match self.read_nanos.load(Ordering::Relaxed) {
+                0 => nanos,
+                mean => mean - mean / READS + nanos / READS,
+            };
+            self.read_nanos.store(mean.max(1), Ordering::Relaxed);
+            self.read_at.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// What a small read took lately; zero before the first one.
+    pub(super) fn read_time(&self, now: Instant) -> Duration {
+        let nanos = self.read_nanos.load(Ordering::Relaxed);
+        let idle = now.since(Instant::from_nanos(self.read_at.load(Ordering::Relaxed)));
+        let halves = idle.as_nanos() / FORGET.as_nanos();
+        Duration::from_nanos(nanos.checked_shr(halves.try_into().unwrap_or(u32::MAX)).unwrap_or(0))
     }
 
     pub(super) fn of(&self, class: Class) -> Times {

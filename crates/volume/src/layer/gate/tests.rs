@@ -110,8 +110,12 @@ impl Volume for Device {
         })
     }
 
-    fn expected_wait(&self) -> Duration {
-        Duration::ZERO
+    fn expected_read(&self) -> ReadTime {
+        ReadTime::default()
+    }
+
+    fn users_load(&self) -> f64 {
+        0.0
     }
 
     crate::forward! {
@@ -196,6 +200,7 @@ impl Object for DeviceObject {
         fn is_log() -> bool;
         fn is_empty() -> bool;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn zero(offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()>;
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
         fn set_len(len: u64) -> Pending<'_, ()>;
@@ -735,7 +740,7 @@ fn a_request_is_charged_in_the_moment_it_is_issued() {
 #[test]
 fn the_expected_wait_of_a_read_counts_those_ahead_of_it() {
     let stage = Stage::new(&contract(100));
-    let expected = || stage.gate.expected_wait();
+    let expected = || stage.gate.expected_read().wait;
     // The budget holds eight operations at least; none is left now.
     stage.run(join_all((0..8).map(|_| stage.object.read_at(0, page(), READ))));
     assert_eq!(expected(), 10 * MS);
@@ -761,6 +766,70 @@ fn the_expected_wait_of_a_read_counts_those_ahead_of_it() {
     assert_eq!(expected(), Duration::ZERO);
 }
 
+#[test]
+fn the_device_s_time_of_small_reads_is_told_and_forgotten() {
+    let stage = Stage::new(&contract(100_000));
+    let clock = stage.clock.clone();
+    let answer = |gate: &Gate<Device>| gate.expected_read().answer;
+    assert_eq!(answer(&stage.gate), Duration::ZERO, "nothing was read");
+    let mut device = Device::new(&clock);
+    device.latency = 8 * MS;
+    let gate = Gate::new(device, "disk", &contract(100_000), all(), clock.clone());
+    let object = clock.run(gate.create(&name("a"), &Intent::DATA)).unwrap();
+    clock.run(object.write_at(0, data(8192), WRITE)).unwrap();
+    assert_eq!(answer(&gate), Duration::ZERO, "writes do not count");
+    clock.run(object.read_at(0, page(), READ)).unwrap();
+    assert_eq!((answer(&gate), object.expected_read(0, 4096).answer), (8 * MS, 8 * MS));
+    clock.run(clock.sleep(3 * Duration::from_secs(1)));
+    assert_eq!(answer(&gate), MS, "after three seconds it is worth a try");
+    clock.run(object.read_at(0, page(), READ)).unwrap();
+    assert_eq!(answer(&gate), 8 * MS, "one try tells enough");
+}
+
+#[test]
+fn the_load_of_users_is_what_they_wait_for() {
+    let stage = Stage::new(&contract(100));
+    stage.pass(Duration::from_secs(2));
+    for io in [READ, WRITE, DEEP, COPY] {
+        stage.run(join_all((0..10).map(|_| stage.object.write_at(0, page().freeze(), io))));
+    }
+    assert_eq!(stage.gate.users_load(), 0.0, "the current tenth of a second does not count yet");
+    stage.pass(100 * MS);
+    assert_eq!(stage.gate.users_load(), 0.2);
+    assert_eq!(stage.gate.meter().used, 0.4);
+    stage.gate.set_contract(&contract(40));
+    assert_eq!(stage.gate.users_load(), 0.5);
+}
+
+#[test]
+fn every_operation_is_counted_for_its_purpose() {
+    let clock = Clock::simulated();
+    let gate = Gate::new(Mem::new("v"), "v", &contract(10_000), all(), clock.clone());
+    clock.run(async {
+        let log = gate.create(&name("log"), &Intent::LOG).await.unwrap();
+        for write in 0..3 {
+            log.write_at(write * 4096, data(4096), Io::new(Origin::UserWrite, Step::Log))
+                .await
+                .unwrap();
+            log.sync(Io::new(Origin::UserWrite, Step::Log)).await.unwrap();
+        }
+        // Nothing is owed: the charge is returned, and the sync counts for nothing.
+        log.sync(Io::new(Origin::UserWrite, Step::Log)).await.unwrap();
+        let object = gate.create(&name("a"), &Intent::DATA).await.unwrap();
+        object.write_at(0, data(4096), Io::new(Origin::WriteBack, Step::Data)).await.unwrap();
+        object.read_at(0, page(), Io::new(Origin::Promotion, Step::Data)).await.unwrap();
+        object.read_at(0, page(), Io::new(Origin::Open, Step::Manifest)).await.unwrap();
+    });
+    let meter = gate.meter();
+    let spent = |purpose: Purpose| meter.purposes[purpose.index()].spent;
+    assert_eq!(spent(Purpose::Log), Cost::writes(3, 3 * 4096));
+    assert_eq!(spent(Purpose::WriteBack), Cost::writes(1, 4096));
+    assert_eq!(spent(Purpose::Promotion), Cost::reads(1, 4096));
+    assert_eq!(spent(Purpose::Manifest), Cost::reads(1, 4096));
+    let all = meter.purposes.iter().fold(Cost::default(), |sum, of| sum.plus(of.spent));
+    assert_eq!(all, meter.spent());
+}
+
 /// Copies for relief and rebuilds once counted as users, so a volume that was repaired looked hot.
 #[test]
 fn copies_that_run_as_users_do_are_told_apart() {
@@ -776,14 +845,14 @@ fn copies_that_run_as_users_do_are_told_apart() {
     });
     let meter = gate.meter();
     assert_eq!(meter.classes[Class::Foreground.index()].granted, 3);
-    assert_eq!((meter.copies.granted, meter.copies.spent), (2, Cost::reads(2, 8192)));
-    assert_eq!(meter.copies.waited, Duration::ZERO, "a second's tokens were there");
+    assert_eq!((meter.copies().granted, meter.copies().spent), (2, Cost::reads(2, 8192)));
+    assert_eq!(meter.copies().waited, Duration::ZERO, "a second's tokens were there");
     let waited = |meter: &Meter| meter.classes[Class::Foreground.index()].waits.total;
     let users = waited(&meter);
     let rebuild = Io::new(Origin::Rebuild, Step::Data);
     clock.run(join_all((0..300).map(|_| object.read_at(0, page(), rebuild))));
     let meter = gate.meter();
-    assert_eq!(meter.copies.granted, 302);
-    assert!(!meter.copies.waited.is_zero());
-    assert_eq!(meter.copies.waited, waited(&meter) - users, "only copies waited since");
+    assert_eq!(meter.copies().granted, 302);
+    assert!(!meter.copies().waited.is_zero());
+    assert_eq!(meter.copies().waited, waited(&meter) - users, "only copies waited since");
 }

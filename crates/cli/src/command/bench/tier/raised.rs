@@ -1,18 +1,17 @@
 //! A volume on which a tier's flushes wait as long as users' reads do, and no longer: what a tier does that has no classes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use policy::purpose::Origin;
 use volume::{
-    Check, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, Result,
-    Space, Volume, Zeros,
+    Check, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, ReadTime,
+    Result, Space, Volume, Zeros,
 };
 
-/// Gives copies the class of users' reads.
+/// Gives flushes the class of users' reads.
 const fn raised(io: Io) -> Io {
     match io.origin {
-        Origin::Copy => Io { origin: Origin::UserChange, ..io },
+        Origin::WriteBack => Io { origin: Origin::UserChange, ..io },
         _ => io,
     }
 }
@@ -47,7 +46,8 @@ impl Volume for Raised {
         fn remove(name: &Name) -> Pending<'_, ()>;
         fn list() -> Pending<'_, Vec<Listed>>;
         fn space() -> Pending<'_, Space>;
-        fn expected_wait() -> Duration;
+        fn expected_read() -> ReadTime;
+        fn users_load() -> f64;
         fn limits() -> Limits;
         fn rename(from: &Name, to: &Name) -> Pending<'_, ()>;
         fn link(from: &Name, to: &Name) -> Pending<'_, ()>;
@@ -94,6 +94,7 @@ impl Object for RaisedObject {
         fn set_len(len: u64) -> Pending<'_, ()>;
         fn read_again(offset: u64, into: IoBufMut, io: Io, check: Check) -> Pending<'_, IoBufMut>;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
+        fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn seal(io: Io) -> Pending<'_, ()>;
     }
 }
@@ -105,10 +106,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_get_the_class_of_reads_and_others_keep_theirs() {
+    fn flushes_get_the_class_of_reads_and_others_keep_theirs() {
         let class = |origin| raised(Io::new(origin, Step::Data)).class();
         let read = Io::new(Origin::UserRead, Step::Data).class();
-        assert_eq!((class(Origin::Copy), read), (Class::Foreground, Class::Foreground));
+        assert_eq!((class(Origin::WriteBack), read), (Class::Foreground, Class::Foreground));
         assert_eq!(class(Origin::Scrub), Class::Idle);
         assert_eq!(class(Origin::UserWrite), Class::Commit);
     }

@@ -9,7 +9,7 @@ use crate::layer::simulate::Simulate;
 /// A read that comes now: its expected wait, and the time it took.
 async fn probe<V: Volume>(gate: &Gate<V>, clock: &Clock) -> (Duration, Duration) {
     let object = gate.open(&name("data")).await.unwrap();
-    let (expected, from) = (gate.expected_wait(), clock.now());
+    let (expected, from) = (gate.expected_read().wait, clock.now());
     object.read_at(0, page(), READ).await.unwrap();
     (expected, clock.now().since(from))
 }
