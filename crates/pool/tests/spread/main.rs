@@ -33,6 +33,7 @@ mod rebalancing;
 mod rebuilding;
 mod replication;
 mod rig;
+mod routing;
 mod scrubbing;
 mod sealing;
 mod together;
