@@ -4,6 +4,7 @@ mod access;
 mod block;
 mod drains;
 mod health;
+mod instance;
 mod probe;
 mod scrub;
 mod stores;
@@ -36,6 +37,7 @@ use volume::Clock;
 
 use self::access::Access;
 use self::drains::Drains;
+pub(crate) use self::instance::EVERY as INSTANCE_EVERY;
 use self::probe::Probes;
 pub(crate) use self::scrub::finding;
 use self::stores::Opened;

@@ -21,7 +21,7 @@ use volume::Clock;
 
 use self::services::{Devices, Keys, Points, cache_epoch, stopping};
 use crate::descriptors;
-use crate::program::{Program, Stores, certificates};
+use crate::program::{INSTANCE_EVERY, Program, Stores, certificates};
 use crate::settings::{Listen, Settings};
 
 /// Serves the stores of the settings file until SIGTERM or SIGINT
@@ -172,6 +172,7 @@ impl Serving {
                 Listener::Unix(listener) => runtime.spawn(block.run(listener, program, stopped)),
             });
         }
+        endpoints.push(runtime.spawn(divide(Arc::clone(&program), stopped.clone())));
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let figures = Arc::clone(&program) as _;
@@ -339,4 +340,14 @@ async fn bind(listen: &Listen, key: &str) -> anyhow::Result<(Listener, Listen)> 
             (Listener::Unix(listener), listen.clone())
         }
     })
+}
+/// Divides the machine's limits among the volumes from time to time, until the listeners close.
+async fn divide(program: Arc<Program>, stopped: watch::Receiver<()>) -> io::Result<()> {
+    let mut stopping = std::pin::pin!(stopping(stopped));
+    loop {
+        tokio::select! {
+            () = &mut stopping => return Ok(()),
+            () = tokio::time::sleep(INSTANCE_EVERY) => program.divide_instance(),
+        }
+    }
 }

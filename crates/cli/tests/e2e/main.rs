@@ -9,6 +9,7 @@ mod descriptors;
 mod full;
 mod guide;
 mod health;
+mod instance;
 mod kill;
 mod log;
 mod markdown;

@@ -1,23 +1,39 @@
 //! Instance limits: a cloud machine limits all its volumes together, and volumes bought for more than that never reach
 //! their own limits (Calcspar, ATC 2023).
 //!
-//! A gate knows one volume. So the instance's limits are divided among the volumes when they are opened, and each gate
-//! enforces its volume's part:
+//! A gate knows one volume. So the instance's limits are divided among the volumes, and each gate enforces its volume's part.
+//! First without knowing how they are used:
 //!
 //! ```text
 //!   sustained       every volume's smallest rate; where the sum is too much, in proportion
 //!   the rest        to those that burst, in proportion to how much faster they can go
 //! ```
 //!
-//! That is safe and needs no communication between gates, but it is static: a volume cannot use what another leaves
+//! Then anew each second, by use: a volume that needs less than this part leaves up to half of it to the others. The parts
+//! together never exceed the instance, and a volume that needs all of its part has it a second later at the latest
 //! (docs/adr/0013-instance-limits-are-divided.md).
 
-use super::{Contract, Counted, Limit};
+use super::{Contract, Cost, Counted, Limit};
 use crate::units::KIB;
 
 /// The first tokens of each volume, if it bought that many; the rest is divided.
 const OPS_MIN: u64 = 1;
 const BYTES_MIN: u64 = 256 * KIB;
+
+/// The part of its first share that a volume keeps while it does nothing: 1 of so many.
+const KEPT: u64 = 2;
+
+/// How much more than it took in the last second a volume may take in the next one without waiting.
+const HEADROOM: f64 = 1.5;
+
+/// How a volume was used in the last second.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Use {
+    /// What was let through.
+    pub spent: Cost,
+    /// Requests wait, or all of its part was taken: it may need any amount.
+    pub is_short: bool,
+}
 
 /// The limits of an instance for all its volumes together.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -39,6 +55,23 @@ impl Instance {
     /// Less than one token a second for each volume cannot be divided; each volume then gets one.
     #[must_use]
     pub fn divide(&self, contracts: &[&Contract]) -> Vec<Contract> {
+        self.divided(contracts, parts)
+    }
+
+    /// The same by how each was `used`, in the same order. Each volume has half of its part of [`Instance::divide`] in any
+    /// case, and all of it if it uses it; what is left goes to those that need more.
+    #[must_use]
+    pub fn divide_by_use(&self, contracts: &[&Contract], used: &[Use]) -> Vec<Contract> {
+        self.divided(contracts, |contracts, counts, most, least| {
+            by_use(contracts, used, counts, most, least)
+        })
+    }
+
+    fn divided(
+        &self,
+        contracts: &[&Contract],
+        parts: impl Fn(&[&Contract], Counted, u64, u64) -> Vec<u64>,
+    ) -> Vec<Contract> {
         let mut divided: Vec<Contract> = contracts.iter().map(|&of| of.clone()).collect();
         let kinds = [
             (Counted::Ops, self.ops_per_sec, OPS_MIN),
@@ -89,13 +122,50 @@ fn least(contract: &Contract, counts: Counted, with_credits: bool) -> Option<u64
 
 /// Each volume's part of `most` tokens a second: their sum is at most `most`, but each gets at least one.
 fn parts(contracts: &[&Contract], counts: Counted, most: u64, least: u64) -> Vec<u64> {
-    let equal = (most / (contracts.len() as u64).max(1)).max(1);
-    let speeds = contracts.iter().map(|contract| Speed::of(contract, counts, most, equal));
-    let speeds: Vec<_> = speeds.collect();
+    let (speeds, equal) = speeds(contracts, counts, most);
     let least = least.min(equal);
     let first = speeds.iter().map(|speed| speed.lasting.min(least)).collect();
     let lasting = raise(first, speeds.iter().map(|speed| speed.lasting), most);
     raise(lasting, speeds.iter().map(|speed| speed.highest), most)
+}
+
+/// [`parts`] anew: first half of it, then all of it for those that use it, then more for those that need more, and the rest as
+/// before.
+fn by_use(
+    contracts: &[&Contract],
+    used: &[Use],
+    counts: Counted,
+    most: u64,
+    least: u64,
+) -> Vec<u64> {
+    let (speeds, equal) = speeds(contracts, counts, most);
+    let fixed = parts(contracts, counts, most, least);
+    let least = least.min(equal);
+    let wanted = speeds.iter().zip(used).map(|(speed, used)| match used.is_short {
+        true => speed.highest,
+        false => {
+            let spent = (used.spent.of(counts) as f64 * HEADROOM).ceil();
+            (spent as u64).min(speed.highest)
+        }
+    });
+    let wanted: Vec<u64> = wanted.collect();
+    let kept = fixed.iter().map(|&part| (part / KEPT).max(least.min(part))).collect::<Vec<_>>();
+    let due = |at: usize| wanted[at].clamp(kept[at], fixed[at]);
+    let due: Vec<u64> = (0..fixed.len()).map(due).collect();
+    let raised = raise(kept, due.iter().copied(), most);
+    let needed = raised.iter().zip(&wanted).map(|(&part, &wanted)| wanted.max(part));
+    let needed: Vec<u64> = needed.collect();
+    let raised = raise(raised, needed.iter().copied(), most);
+    let before = raised.iter().zip(&fixed).map(|(&part, &fixed)| fixed.max(part));
+    let before: Vec<u64> = before.collect();
+    raise(raised, before.iter().copied(), most)
+}
+
+/// The rates of each volume, and the equal part of each.
+fn speeds(contracts: &[&Contract], counts: Counted, most: u64) -> (Vec<Speed>, u64) {
+    let equal = (most / (contracts.len() as u64).max(1)).max(1);
+    let speeds = contracts.iter().map(|contract| Speed::of(contract, counts, most, equal));
+    (speeds.collect(), equal)
 }
 
 /// Raises `parts` towards `wanted` with the rest of `most`, in proportion to what each lacks.

@@ -171,3 +171,62 @@ proptest! {
         }
     }
 }
+
+const IDLE: Use = Use { spent: Cost::reads(0, 0), is_short: false };
+const SHORT: Use = Use { is_short: true, ..IDLE };
+
+fn takes(ops: u64) -> Use {
+    Use { spent: Cost::reads(ops, ops * 4096), is_short: false }
+}
+
+#[test]
+fn one_busy_volume_of_six_gets_what_the_others_leave() {
+    let gp3 = sold("gp3", None, Bought { iops: Some(6000), mib_per_s: None });
+    let volumes = vec![&gp3; 6];
+    let instance = Instance { ops_per_sec: Some(12_000), bytes_per_sec: None };
+    let parts = |used: [Use; 6]| {
+        let divided = instance.divide_by_use(&volumes, &used);
+        divided.iter().map(|of| of.paid_iops().expect("it is limited")).collect::<Vec<_>>()
+    };
+    let mut used = [IDLE; 6];
+    assert_eq!(parts(used), [2000; 6], "as without knowing");
+    used[0] = SHORT;
+    // All that it was bought for: five halves are enough.
+    assert_eq!(parts(used), [6000, 1200, 1200, 1200, 1200, 1200]);
+    used[1] = takes(1000);
+    assert_eq!(parts(used), [6000, 1556, 1111, 1111, 1111, 1111], "what is used is due first");
+    used[1] = SHORT;
+    // Two are short: each has its part, and as much of the rest.
+    assert_eq!(parts(used), [4000, 4000, 1000, 1000, 1000, 1000]);
+    assert_eq!(parts([SHORT; 6]), [2000; 6]);
+}
+
+#[test]
+fn a_division_by_use_leaves_machines_alone_that_are_large_enough() {
+    let gp3 = sold("gp3", None, Bought::default());
+    let instance = Instance { ops_per_sec: Some(6000), bytes_per_sec: None };
+    assert_eq!(instance.divide_by_use(&[&gp3, &gp3], &[SHORT, IDLE]), [gp3.clone(), gp3.clone()]);
+}
+
+proptest! {
+    #[test]
+    fn parts_by_use_never_exceed_the_instance_and_give_what_is_due(
+        volumes in proptest::collection::vec((1u64..20_000, 0u64..20_000, any::<bool>()), 1..9),
+        most in 9u64..100_000,
+    ) {
+        let contracts: Vec<_> =
+            volumes.iter().map(|&(rate, ..)| contract(vec![ops(rate, rate)])).collect();
+        let contracts: Vec<_> = contracts.iter().collect();
+        let used: Vec<_> = volumes.iter().map(|&(_, spent, is_short)| Use { is_short, ..takes(spent) }).collect();
+        let instance = Instance { ops_per_sec: Some(most), bytes_per_sec: None };
+        let rate = |of: &Contract| of.limits[0].rate_per_sec;
+        let fixed: Vec<_> = instance.divide(&contracts).iter().map(rate).collect();
+        let parts: Vec<_> = instance.divide_by_use(&contracts, &used).iter().map(rate).collect();
+        prop_assert!(parts.iter().sum::<u64>() <= most.max(volumes.len() as u64));
+        for (at, used) in used.iter().enumerate() {
+            prop_assert!(parts[at] <= rate(contracts[at]));
+            let due = if used.is_short { fixed[at] } else { fixed[at].min(used.spent.ops) };
+            prop_assert!(parts[at] >= due.max(fixed[at] / 2), "{parts:?} of {fixed:?}");
+        }
+    }
+}
