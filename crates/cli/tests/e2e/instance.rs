@@ -7,8 +7,8 @@ use crate::place::{Place, Server, until};
 /// Two volumes of 400 operations a second on a machine of 500, and a store that uses one.
 fn settings() -> &'static str {
     "[instance]\niops = 500\n\n\
-     [volume.busy]\npath = \"busy\"\niops = 400\n\n\
-     [volume.idle]\npath = \"idle\"\niops = 400\n\n\
+     [volume.busy]\npath = \"busy\"\ncontract = { iops = 400 }\n\n\
+     [volume.idle]\npath = \"idle\"\ncontract = { iops = 400 }\n\n\
      [pool.main]\nvolumes = [\"busy\", \"idle\"]\nplacement = \"single\"\n\n\
      [admin]\nlisten = \"127.0.0.1:0\"\n\n\
      [kv]\npool = \"main\"\nmemory = \"32MiB\"\nlisten = \"127.0.0.1:0\"\ndurability = \"always\"\n"
