@@ -16,8 +16,11 @@ class Load:
         ]  # fmt: skip
         self.process = subprocess.Popen(job, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.output = []
-        self.reader = threading.Thread(target=lambda: self.output.append(self.process.stdout.read()))
+        self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
+
+    def read(self):
+        self.output.append(self.process.stdout.read())
 
     def is_running(self):
         return self.process.poll() is None

@@ -22,11 +22,12 @@ VOLUME = """
 path = "{name}"
 contract = "unlimited"
 """
-SETTINGS = """
-[pool.main]
+POOL = """
+[pool.{name}]
 volumes = {volumes}
 {layout}
-
+"""
+SETTINGS = """
 [block]
 pool = "main"
 listen = "127.0.0.1:{port}"
@@ -36,6 +37,11 @@ listen = "127.0.0.1:{admin}"
 """
 # Of the kernel's log: an I/O that failed, or a file system that found something wrong.
 FAILURES = ("i/o error", "ext4-fs error", "double reply", "corrupt", "metadata error", "shutting down filesystem")
+
+
+def pool(name, volumes, layout):
+    """The settings of a pool."""
+    return POOL.format(name=name, volumes=json.dumps(list(volumes)), layout=layout)
 
 
 def run(*words, **more):
@@ -58,9 +64,9 @@ def place():
     return Path(tempfile.mkdtemp(prefix="plimsoll-", dir="/dev/shm"))
 
 
-def kernel_failures():
-    """Lines of the kernel's log that tell of failures."""
-    lines = run("dmesg").splitlines()
+def kernel_failures(device=""):
+    """Lines of the kernel's log that tell of failures, of one device or of all."""
+    lines = [line for line in run("dmesg").splitlines() if Path(device).name in line]
     return [line for line in lines if any(failure in line.lower() for failure in FAILURES)][:10]
 
 
@@ -130,15 +136,16 @@ class Server:
 
 
 class Plimsoll(Server):
-    """`plimsoll serve` on directories in memory."""
+    """`plimsoll serve` on directories in memory. The pool of its devices is `main`, on these volumes unless `pools` has it."""
 
-    def __init__(self, program, directory, layout="copies = 2", volumes=("a", "b")):
+    def __init__(self, program, directory, layout="copies = 2", volumes=("a", "b"), pools=None):
         port, self.admin = free_port(), free_port()
         self.program = os.path.abspath(program)
-        pool = SETTINGS.format(volumes=json.dumps(list(volumes)), layout=layout, port=port, admin=self.admin)
         for name in volumes:
-            (directory / name).mkdir()
-        text = "".join(VOLUME.format(name=name) for name in volumes) + pool
+            (directory / name).mkdir(exist_ok=True)
+        text = "".join(VOLUME.format(name=name) for name in volumes)
+        text += pools or pool("main", volumes, layout)
+        text += SETTINGS.format(port=port, admin=self.admin)
         (directory / "plimsoll.toml").write_text(text)
         super().__init__([self.program, "serve", "-c", "plimsoll.toml"], port, directory)
 
@@ -147,6 +154,15 @@ class Plimsoll(Server):
 
     def volume(self, *words):
         return run(self.program, "volume", *words, "-c", "plimsoll.toml", cwd=self.directory)
+
+    def tier(self, *words):
+        return run(self.program, "tier", *words, "-c", "plimsoll.toml", cwd=self.directory)
+
+    def try_tier(self, *words):
+        """Why it was refused; `None` if it was not."""
+        words = [self.program, "tier", *words, "-c", "plimsoll.toml"]
+        ran = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.directory)
+        return ran.stdout.strip() if ran.returncode else None
 
     def health(self):
         """Whether it is healthy, and what it says."""
