@@ -37,7 +37,10 @@ impl Program {
                 health.volumes.insert(volume, Some(problem));
             }
         }
-        health.tiers = self.tiers_health(silent);
+        health.tiers = self.tiers_health(|tier| {
+            let fast = tier.cache().holding();
+            !fast.is_empty() && fast.iter().all(|device| silent(device.name()))
+        });
         let redundancy_of = |pool: &Pool| {
             let volumes = pool.volumes().into_iter();
             // One that is a pool or a tier is silent if all is that has its objects.
@@ -47,7 +50,7 @@ impl Program {
             };
             let silent = volumes.filter(|volume| is_silent(&volume.label)).map(|volume| volume.id);
             let mut redundancy = pool.redundancy(&silent.collect());
-            redundancy.short += pool.unreadable_below();
+            redundancy.short += pool.short_below();
             redundancy
         };
         let redundancies: BTreeMap<_, _> =

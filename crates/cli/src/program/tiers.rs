@@ -58,17 +58,17 @@ impl Program {
         Ok(Tier { flushed_bytes, ..answer(tier) })
     }
 
-    /// The health of each tier; `is_silent` says of a volume that it does not answer.
+    /// The health of each tier; `is_silent` says of one that no volume of its fast side answers.
     pub(super) fn tiers_health(
         &self,
-        is_silent: impl Fn(&str) -> bool,
+        is_silent: impl Fn(&CacheTier) -> bool,
     ) -> BTreeMap<String, TierHealth> {
         let tiers = self.stores.pools().flat_map(|root| root.pool.tiers());
         let health = |tier: &CacheTier| {
             let (name, fast, slow) = (tier.name(), tier.fast(), tier.slow());
             let silent = || {
                 // Until the tier finds out by itself.
-                is_silent(fast).then(|| {
+                is_silent(tier).then(|| {
                     format!("tier {name}: {fast} does not answer; {slow} serves all reads once it is given up")
                 })
             };
@@ -77,7 +77,7 @@ impl Program {
             let stale = tier.stale();
             let stale_bytes = stale.iter().map(|(_, bytes)| bytes).sum();
             problems.extend((stale_bytes > 0).then(|| self.lost(tier, &stale, stale_bytes)));
-            let attached = tier.is_attached() && !is_silent(fast);
+            let attached = tier.is_attached() && !is_silent(tier);
             TierHealth { attached, stale_bytes, problems }
         };
         tiers.map(|tier| (tier.name().to_owned(), health(tier))).collect()

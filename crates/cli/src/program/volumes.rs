@@ -223,7 +223,7 @@ impl Program {
                 "{name} is a pool: take it out of the settings file while the server is stopped, once it is empty"
             )));
         }
-        if block_on(open.space_of(id)).is_err() {
+        if !block_on(open.answers(id)) {
             return self.leave_lost(name, open, id, lost);
         }
         if lost {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
-use policy::placement::{Code, LeastOverlap, Placement, VolumeId, losses_survived};
+use policy::placement::{Code, LeastOverlap, Placement, VolumeId, losses_survived, members_for};
 use policy::purpose::Tenant;
 use policy::recycle::Price;
 use pool::Member;
@@ -233,10 +233,14 @@ impl Pool {
         })
     }
 
-    /// The number of objects that pools below cannot read. Each is a copy that this pool lacks; it may have others.
+    /// The number of objects of pools below, and of the sides of tiers, that have fewer copies or fragments than their setting
+    /// asks for, or none that can be read.
     #[must_use]
-    pub fn unreadable_below(&self) -> u64 {
-        let of = |pool: &Self| pool.copies().redundancy.unreadable + pool.unreadable_below();
+    pub fn short_below(&self) -> u64 {
+        let of = |pool: &Self| {
+            let own = pool.copies().redundancy;
+            own.short + own.doubtful + own.unreadable + pool.short_below()
+        };
         self.below().into_iter().map(|(_, pool)| of(pool)).sum()
     }
 
@@ -588,9 +592,16 @@ impl TierRecipe {
         let (name, fast, slow) = (&self.name, self.fast.name(), self.slow.name());
         let what = format!(
             "tier {name}: writes would stay on {fast}, which survives the loss of {of_fast} volumes, before {slow}, which \
-             survives {of_slow}: give it a fast pool with {} copies, write through, or say that they may be lost by \
+             survives {of_slow}: give it a fast pool with {} copies{}, write through, or say that they may be lost by \
              back-unsafe",
-            of_slow + 1
+            of_slow + 1,
+            match of_slow {
+                0 | 1 => String::new(),
+                _ => format!(
+                    " on {} volumes or more, of which more than half keep its manifest",
+                    members_for(of_slow)
+                ),
+            }
         );
         Err(Error::Pool(volume::Error::new(volume::ErrorKind::Invalid, what)))
     }

@@ -270,6 +270,12 @@ impl CacheTier {
         self.bytes
     }
 
+    /// The volumes of its fast side.
+    #[must_use]
+    pub const fn cache(&self) -> &Devices {
+        &self.cache
+    }
+
     /// Whether writes may stay on the fast side.
     #[must_use]
     pub const fn keeps_writes(&self) -> bool {
@@ -292,9 +298,17 @@ impl CacheTier {
         let why = self.why.lock().clone();
         let why = why.unwrap_or_else(|| format!("{fast} failed: the log says how"));
         let lost = if self.figures().stale_bytes == 0 { "Nothing is lost; " } else { "" };
+        let way = match &self.fast {
+            Fast::Volume(_) => {
+                format!("`plimsoll tier attach {name}` takes {fast} in use again, empty")
+            }
+            Fast::Pool(..) => format!(
+                "once its volumes answer, `plimsoll tier attach {name}` takes {fast} in use again, empty; if they are new ones, \
+                 restart the server"
+            ),
+        };
         Some(format!(
-            "tier {name}: {slow} serves all reads, as {fast} is not in use: {why}. {lost}\
-             `plimsoll tier attach {name}` takes {fast} in use again, empty"
+            "tier {name}: {slow} serves all reads, as {fast} is not in use: {why}. {lost}{way}"
         ))
     }
 
@@ -329,7 +343,7 @@ impl CacheTier {
     /// use and does not answer any more is given up first.
     ///
     /// # Errors
-    /// `Pool`, `Invalid`: the fast side is in use and answers; or the tier does not know how many bytes to take: set its size
+    /// `Pool`, `Invalid`: the fast side is in use and answers; it is a pool that does not answer, see the message; or the tier does not know how many bytes to take: set its size
     /// and open it again. `Pool`, `Fenced`: it is the cache of another tier: empty it. `Volume`: it cannot be opened.
     pub fn attach(&self) -> Result<()> {
         let refused = |what: String| Error::Pool(volume::Error::new(ErrorKind::Invalid, what));
@@ -362,10 +376,10 @@ impl CacheTier {
             // It was detached, and is open still.
             (_, Some(volume)) => volume,
             (Fast::Volume(volume), None) => self.cache.reopen(volume, &self.clock)?.volume(),
-            (Fast::Pool(_, Some(volume)), None) => Arc::clone(volume),
-            (Fast::Pool(pool, None), None) => {
+            (Fast::Pool(pool, _), None) => {
                 return Err(refused(format!(
-                    "tier {name}: pool {pool} was away at the start: restart the server"
+                    "tier {name}: pool {pool} does not answer: bring its volumes back; if they were replaced by new ones, or \
+                     the pool was away at the start, restart the server"
                 )));
             }
         };

@@ -19,7 +19,7 @@ use std::fmt;
 pub use fragment::{Code, CodeError, Fragment};
 pub use hash::Hash;
 pub use least_overlap::{LeastOverlap, Overlaps};
-pub use losses::losses_survived;
+pub use losses::{losses_survived, members_for};
 pub use round_robin::RoundRobin;
 pub use single::Single;
 pub use stripe::{Chunks, Piece, Stripe};

@@ -15,15 +15,6 @@ use std::collections::{BTreeSet, VecDeque};
 
 use policy::placement::VolumeId;
 
-/// The fewest copies of a home, if there are as many volumes.
-const COPIES_MIN: usize = 3;
-
-/// How many copies a home must have to open after it lost `losses` of them: the rest is more than half.
-pub(crate) const fn copies_for(losses: usize) -> usize {
-    let copies = 2 * losses + 1;
-    if copies > COPIES_MIN { copies } else { COPIES_MIN }
-}
-
 /// The volumes of a home, and how many of them open it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Quorum {

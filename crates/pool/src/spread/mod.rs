@@ -66,7 +66,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use policy::placement::{Code, Placement, VolumeId};
+use policy::placement::{Code, Placement, VolumeId, members_for};
 use policy::purpose::Tenant;
 use volume::{
     Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime, Result,
@@ -101,7 +101,6 @@ pub use self::verifying::Verifying;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 pub(crate) use self::write_lock::WriteLock;
 use crate::header::{self, Header, PoolId};
-use crate::journal::quorum;
 use crate::manifest::State;
 use crate::manifest::headers::Headers;
 use crate::manifest::journal::Journal;
@@ -286,7 +285,7 @@ impl Spread {
         let members = Arc::new(members);
         let meta = by_label(&members, &meta)?;
         let (there, first) = (Arc::clone(&members), meta.clone());
-        let kept = quorum::copies_for(copies - 1);
+        let kept = members_for(copies - 1);
         let headers = Headers::new(pool, Arc::clone(&there), first, kept, alone, home);
         let journal = Journal::start(pool, there, headers, state, generation).await?;
         let journal = Arc::new(journal);
@@ -330,7 +329,7 @@ impl Spread {
                 let Recovered { pool, members, state, generation, .. } =
                     format(id, members.to_vec(), generation).await?;
                 let members = Arc::new(members);
-                let (there, kept) = (Arc::clone(&members), quorum::copies_for(0));
+                let (there, kept) = (Arc::clone(&members), members_for(0));
                 let headers = Headers::new(pool, there, Vec::new(), kept, None, None);
                 Journal::start(pool, members, headers, state, generation).await?;
                 Ok(())

@@ -116,6 +116,12 @@ impl Spread {
         self.0.members.volume(volume)?.space().await
     }
 
+    /// Whether a volume is there and gives back the pool's header: a device may still tell its space and fail every read.
+    pub async fn answers(&self, volume: VolumeId) -> bool {
+        let Ok(volume) = self.0.members.volume(volume) else { return false };
+        volume.space().await.is_ok() && header::read(&*volume).await.is_ok()
+    }
+
     /// The contents of each volume, from the manifest. Visits every object.
     #[must_use]
     pub fn held(&self) -> BTreeMap<VolumeId, Held> {
@@ -284,7 +290,7 @@ impl Spread {
         let pool = &self.0;
         let slot = self.must_be_member(volume)?;
         let label = &slot.label;
-        if self.space_of(volume).await.is_ok() {
+        if self.answers(volume).await {
             let what = format!("volume {label} is here: empty it first");
             return Err(Error::new(ErrorKind::Invalid, what));
         }

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::{Either, join, select, try_join, try_join_all};

@@ -16,7 +16,7 @@ use pool::spread::{Opening, Spread};
 use volume::layer::gate::Gate;
 use volume::layer::simulate::Simulate;
 use volume::mem::Mem;
-use volume::{Clock, Intent, Io, IoBufMut, Volume};
+use volume::{Clock, Io, IoBufMut, Volume};
 
 use super::rig::{POOL, name, put};
 

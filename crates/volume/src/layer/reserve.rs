@@ -17,7 +17,6 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::purpose::{Origin, Step};
@@ -329,6 +328,7 @@ impl Object for Kept {
 #[cfg(test)]
 mod tests {
     use std::task::{Context, Waker};
+    use std::time::Duration;
 
     use futures_util::future::{join, join3};
 
