@@ -86,6 +86,19 @@ impl Damages {
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
+    /// The store of an object verified all of its bytes, and only these copies of it are damaged: damage of the others that was
+    /// known has been written over since.
+    pub(super) fn verified_all(&self, id: ObjectId, damaged: &BTreeMap<u64, bool>) {
+        let known: Vec<u64> = {
+            let known = self.known.lock();
+            let of = known.copies.keys().filter(|(object, _)| *object == id);
+            of.map(|(_, number)| *number).collect()
+        };
+        let healed: Vec<_> =
+            known.into_iter().filter(|number| !damaged.contains_key(number)).collect();
+        self.repaired(id, &healed);
+    }
+
     /// Watches an object, whose damage may be known from before. The caller has locked `scrubbing`.
     pub(super) fn watch(&self, id: ObjectId) -> Watch<'_> {
         *self.watched.lock() = Some((id, BTreeMap::new()));

@@ -90,6 +90,10 @@ impl Spread {
         }
         match verified {
             Ok(Verified { lost }) => {
+                // A copy that is away was not read.
+                if lost.is_empty() && replicas.iter().all(|replica| replica.is_here()) {
+                    pool.damages.verified_all(object.id(), &watch.found());
+                }
                 let lost =
                     lost.into_iter().map(|what| finding(all.join(", "), Problem::Lost(what)));
                 findings.extend(lost);

@@ -339,6 +339,24 @@ fn a_volume_is_emptied_and_leaves_and_a_lost_one_is_replaced() {
     });
 }
 
+/// A device may tell its space and fail every read: there is nothing to drain then.
+#[test]
+fn a_volume_that_only_fails_counts_as_lost() {
+    let rig = Rig::new(mems(6));
+    block_on(async {
+        let pool = open(&rig.faults).await.unwrap();
+        put(&pool, "t", &random(50_000, 1)).await.unwrap();
+        let (id, label) = (VolumeId(3), "s3");
+        assert!(pool.answers(id).await);
+        let refused = pool.remove_lost(id, false).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        rig.plan.inject(Rule::new(Effect::Fail(ErrorKind::Io)).on(Call::Read).volume(label));
+        assert!(pool.space_of(id).await.is_ok() && !pool.answers(id).await);
+        assert_eq!(pool.remove_lost(id, false).await.unwrap(), []);
+        assert_eq!(get(&pool, "t").await.unwrap(), random(50_000, 1));
+    });
+}
+
 /// Three volumes lost for good: what is named lost is what cannot be read, and nothing else is.
 #[test]
 fn objects_with_too_few_fragments_are_named_before_their_volumes_are_given_up() {

@@ -363,6 +363,29 @@ fn an_object_in_place_is_verified_by_its_store_which_has_some_time_to_open() {
     });
 }
 
+/// Blocks that were lost count until somebody writes them: then the store finds nothing any more.
+#[test]
+fn damage_that_was_written_over_ends_with_the_next_scrub() {
+    let (rig, clock) = (Rig::new(mems(3)), Clock::simulated());
+    clock.run(async {
+        let (pool, scrubber) = with_one_in_place(&rig, &clock).await;
+        let broken = rig.plan.inject(Rule::new(Effect::Fail(ErrorKind::Corrupt)).on(Call::Read));
+        let object = pool.open(&name("store/disk")).await.unwrap();
+        assert!(object.read_at(0, IoBufMut::zeroed(1000), IO).await.is_err());
+        rig.plan.lift(broken);
+        let left = pool.damage().left;
+        assert!(left > 0);
+        object.write_at(0, IoBuf::from(&[8; 1000][..]), IO).await.unwrap();
+        assert_eq!(pool.damage().left, left, "nobody has looked");
+        let store = Arc::new(Finds(parking_lot::Mutex::new(vec![Ok(Verified::default())])));
+        let _verifying = pool.verify_with("store/", store);
+        let passes = scrubber.passes();
+        let _ = passes.begin();
+        beside(scrubber, end_of_pass(&passes, &clock)).await;
+        assert_eq!(pool.damage().left, 0);
+    });
+}
+
 #[test]
 fn an_object_in_place_whose_store_does_not_open_is_left_out() {
     let (rig, clock) = (Rig::new(mems(3)), Clock::simulated());

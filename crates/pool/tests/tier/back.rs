@@ -11,7 +11,7 @@ use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, ErrorKind, IoBuf, Volume};
+use volume::{Clock, ErrorKind, IoBuf, IoBufMut, Volume};
 
 use crate::rig::{IO, PAGE, UNIT, content, fill, name, options, read};
 
@@ -215,5 +215,46 @@ fn a_flush_that_fails_is_counted_and_named_until_one_succeeds() {
         tier.give_up().await.unwrap();
         assert!(!tier.is_attached());
         assert_eq!(tier.stale(), [(name("a.inp"), PAGE)]);
+    });
+}
+
+#[test]
+fn a_loss_is_recorded_soon_although_nothing_changes() {
+    let (clock, plan) = (Clock::simulated(), FaultPlan::new(1));
+    let slow = Arc::new(Mem::new("slow"));
+    let run = clock.clone();
+    run.run(async {
+        let fast = Arc::new(Fault::new(Mem::new("fast"), "fast", &plan, &clock));
+        let tier = open(slow.clone(), fast, &clock).await;
+        let object = fill(&tier, "a.inp", 2 * UNIT, 1).await;
+        object.write_durable(PAGE, page(7), IO).await.unwrap();
+        plan.inject(Rule::new(Effect::Fail(ErrorKind::Io)));
+        let gone = object.read_at(PAGE, IoBufMut::zeroed(PAGE as usize), IO).await;
+        assert!(gone.is_err() && !tier.is_attached());
+        drop(select(pin!(tier.run()), clock.sleep(Duration::from_secs(3))).await);
+        drop((object, tier));
+        // The administrator knows of it, so an opening loses nothing more.
+        let options = Options { refuses_loss: true, ..back(8) };
+        let tier = Tier::open(slow.clone(), None, options, Box::new(Always), &clock).await.unwrap();
+        assert_eq!(tier.stale(), [(name("a.inp"), PAGE)]);
+    });
+}
+
+#[test]
+fn a_burst_makes_no_more_dirty_than_is_allowed() {
+    let clock = Clock::simulated();
+    block_on(async {
+        let tier = open(Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")), &clock).await;
+        let len = 16 * UNIT;
+        let object = fill(&tier, "a.inp", len, 1).await;
+        // All in one second: the valve does not look in between.
+        for at in 0..len / PAGE {
+            object.write_at(at * PAGE, page(9), IO).await.unwrap();
+        }
+        let figures = tier.figures();
+        let room = 8 * UNIT;
+        assert!(figures.dirty_bytes <= room * 4 / 5, "{} of {room}", figures.dirty_bytes);
+        assert!(figures.dirty_bytes > room / 2, "{} of {room}", figures.dirty_bytes);
+        assert_eq!(read(&*object, len - PAGE, PAGE).await, [9; PAGE as usize]);
     });
 }

@@ -264,6 +264,18 @@ fn writes_stay_only_on_a_side_that_survives_as_many_losses_as_the_slow_one() {
         assert!(told.contains(part), "{part}: {told}");
     }
     open(copies("fast", &mems[..2], 1), Writes::Through).unwrap().close().unwrap();
+    // Two of three volumes lost leave a copy of each object, but no majority for the manifest.
+    let many: Vec<_> = (0..10).map(|at| Mem::new(&format!("m{at}"))).collect();
+    let of_many = |count: usize| {
+        let slow = copies("slow", &many[5..], 3);
+        let tiering = tiering().writes(Writes::Back);
+        Pool::builder().tier("cached", copies("fast", &many[..count], 3), slow, tiering).open()
+    };
+    let told = of_many(3).err().expect("it may lose more").to_string();
+    for part in ["survives the loss of 1", "survives 2", "3 copies on 5 volumes or more"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    of_many(5).unwrap().close().unwrap();
     let pool = open(copies("fast", &[Mem::new("m1"), Mem::new("m2")], 2), Writes::Back).unwrap();
     keep_back(&pool);
     let [tier] = &pool.tiers()[..] else { panic!("one tier") };
