@@ -341,6 +341,10 @@ impl Object for GatedObject {
         }
     }
 
+    fn expected_read(&self, _offset: u64, _len: u64) -> ReadTime {
+        self.admission.expected_read()
+    }
+
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
         if let Some(unsynced) = &self.unsynced {
             return Box::pin(self.append(unsynced, offset, data, io));
@@ -447,7 +451,6 @@ impl Object for GatedObject {
         fn is_log() -> bool;
         fn is_empty() -> bool;
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
-        fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn extents(offset: u64, len: u64) -> Pending<'_, Vec<Extent>>;
     }
 }
