@@ -25,6 +25,7 @@ pub mod pressure;
 pub mod promote;
 pub mod provider;
 pub mod purpose;
+pub mod read_time;
 pub mod reclaim;
 pub mod recycle;
 pub mod room;

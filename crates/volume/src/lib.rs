@@ -40,7 +40,7 @@ pub use limits::Limits;
 pub use name::Name;
 pub use policy::intent::Intent;
 pub use policy::purpose::Io;
-pub use policy::route::ReadTime;
+pub use policy::read_time::ReadTime;
 pub use verify::{BlockSum, Expected, Verified, Verify};
 
 /// An operation under way. Dropping it gives up waiting; an I/O that reached the device still ends.
