@@ -22,7 +22,7 @@ fn manifest(copies: usize, count: usize) -> usize {
 }
 
 /// The fewest members that keep the manifest of a pool, if it has as many.
-pub const MANIFESTS_MIN: usize = 3;
+const MANIFESTS_MIN: usize = 3;
 
 /// How many members must keep the manifest of a pool that survives the loss of so many at the same moment: the rest is more than
 /// half.
