@@ -16,8 +16,8 @@ use volume::layer::fault::{Effect, Rule};
 use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{
-    Clock, Error, ErrorKind, Expected, Intent, Io, IoBuf, Name, Pending, Result, Verified, Verify,
-    Volume,
+    Clock, Error, ErrorKind, Expected, Intent, Io, IoBuf, IoBufMut, Name, Pending, Result,
+    Verified, Verify, Volume,
 };
 
 use crate::faults::Rig;
