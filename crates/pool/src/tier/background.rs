@@ -41,10 +41,6 @@ impl Tier {
         let (mut valve_at, mut allowed) = (self.clock.now(), 0);
         loop {
             if self.clock.now() >= valve_at {
-                // What was lost with a fast volume is durable soon, also if nothing changes.
-                if let Err(e) = self.shared.fast_for_change().await {
-                    tracing::debug!("the loss of a fast volume is not recorded yet: {e}");
-                }
                 allowed = self.plan(&mut valve).flushes as usize;
                 valve_at = self.clock.now() + self.options.valve_every;
             }
