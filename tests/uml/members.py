@@ -53,8 +53,8 @@ class Members:
         return self.wait(lambda said: said[0], self.server.health, seconds)
 
     def wait_until_whole(self, promise, seconds=120):
-        """The seconds until the log says that every object has what the pool promises again: `/health` does not tell that of
-        pools below another."""
+        """The seconds until the log says that every object has what the pool promises again. `/health` counts what is short, but
+        a moment after a loss it does not know of it yet."""
         said = re.compile(rf"(every object has|have fewer than) {re.escape(promise)}( again|;)")
 
         def is_whole(log):
@@ -87,9 +87,8 @@ class Disks(Members):
             os.close(top)
 
     def remove(self, name):
-        # Its directory is there as before: for the program it is no volume that is gone, until it is taken away.
-        unmount_disk(self.path(name))
         super().remove(name)
+        unmount_disk(self.path(name))
 
     def unmake(self, name):
         unmount_disk(self.path(name))
