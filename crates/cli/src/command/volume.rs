@@ -63,7 +63,7 @@ pub(crate) struct AddArgs {
     #[arg(long, requires = "contract")]
     path: Option<PathBuf>,
 
-    /// What was bought: a name from contracts/, or the path of a .toml file
+    /// What was bought: a name from contracts/, the path of a .toml file, or its terms, as { iops = 5000, mib_per_s = 200 }
     #[arg(long, requires = "path")]
     contract: Option<String>,
 
@@ -269,11 +269,16 @@ fn section(args: &AddArgs) -> anyhow::Result<Map<String, Json>> {
         Ok(text.into())
     };
     section.insert("path".into(), absolute(path)?.into());
-    let contract = match contract.ends_with(".toml") {
-        true => absolute(contract.as_ref())?,
-        false => contract.clone(),
+    let contract = match contract {
+        terms if terms.starts_with('{') => {
+            let table: toml::Table = toml::from_str(&format!("contract = {terms}"))
+                .with_context(|| format!("--contract {terms}"))?;
+            serde_json::to_value(&table["contract"])?
+        }
+        file if file.ends_with(".toml") => absolute(file.as_ref())?.into(),
+        name => name.clone().into(),
     };
-    section.insert("contract".into(), contract.into());
+    section.insert("contract".into(), contract);
     for given in &args.set {
         let Some((key, value)) = given.split_once('=') else {
             bail!("--set {given}: give KEY=VALUE, such as iops=6000");
@@ -396,6 +401,11 @@ mod tests {
         });
         assert_eq!(added(line).expect("a section"), expected);
         assert_eq!(added("add f").expect("no section"), json!({}));
+        let terms = added("add f --path /mnt/f --contract {iops=5000,mib_per_s=200}");
+        assert_eq!(
+            terms.expect("a section")["contract"],
+            json!({ "iops": 5000, "mib_per_s": 200 })
+        );
         let path = added("add f --path x --contract c.toml").expect("a section");
         let here = std::env::current_dir().expect("there is one");
         assert_eq!(path["path"].as_str().map(PathBuf::from), Some(here.join("x")));
@@ -416,6 +426,8 @@ mod tests {
             let error = parse(line).err().unwrap_or_else(|| panic!("{line} is taken"));
             assert!(error.contains(word), "{line}: {error}");
         }
+        let error = added("add f --path /mnt/f --contract {iops=}").expect_err("it is wrong");
+        assert!(error.to_string().contains("--contract {iops=}"), "{error}");
         let base = "add f --path /mnt/f --contract gp3 --set";
         for (set, word) in [("iops", "KEY=VALUE"), ("path=/mnt/g", "twice")] {
             let error = added(&format!("{base} {set}")).expect_err("it is wrong").to_string();
