@@ -229,7 +229,7 @@ fn a_fast_volume_that_failed_is_taken_back_if_nothing_changed_meanwhile() {
         let tier = open(slow.clone(), fast.clone(), &clock).await;
         let object = fill(&tier, "a.inp", 2 * UNIT, 1).await;
         object.write_durable(PAGE, page(7), IO).await.unwrap();
-        let broken = plan.inject(Rule::new(Effect::Fail(ErrorKind::Io)));
+        let broken = plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)));
         let gone = object.read_at(PAGE, IoBufMut::zeroed(PAGE as usize), IO).await;
         assert!(gone.is_err() && !tier.is_attached());
         assert_eq!(tier.stale(), [(name("a.inp"), PAGE)]);
@@ -260,7 +260,8 @@ fn a_burst_makes_no_more_dirty_than_is_allowed() {
         }
         let figures = tier.figures();
         let room = 8 * UNIT;
-        assert!(figures.dirty_bytes <= room * 4 / 5, "{} of {room}", figures.dirty_bytes);
+        // The write that reaches the limit may be the last one over it.
+        assert!(figures.dirty_bytes <= room * 4 / 5 + PAGE, "{} of {room}", figures.dirty_bytes);
         assert!(figures.dirty_bytes > room / 2, "{} of {room}", figures.dirty_bytes);
         assert_eq!(read(&*object, len - PAGE, PAGE).await, [9; PAGE as usize]);
     });
