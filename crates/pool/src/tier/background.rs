@@ -41,6 +41,7 @@ impl Tier {
         let (mut valve_at, mut allowed) = (self.clock.now(), 0);
         loop {
             if self.clock.now() >= valve_at {
+                self.record_harmless_loss().await;
                 allowed = self.plan(&mut valve).flushes as usize;
                 valve_at = self.clock.now() + self.options.valve_every;
             }
@@ -70,6 +71,16 @@ impl Tier {
                     allowed = 0;
                 }
             }
+        }
+    }
+
+    /// Makes durable that a fast volume was given up, if nothing was only there: units may be marked still, and an opening would
+    /// refuse to give them up. Where something was lost, the next change does it: until then the volume may come back.
+    async fn record_harmless_loss(&self) {
+        if self.shared.stale_bytes() == 0
+            && let Err(e) = self.shared.fast_for_change().await
+        {
+            tracing::debug!("a fast volume was given up, which is not recorded yet: {e}");
         }
     }
 

@@ -247,6 +247,35 @@ fn a_fast_volume_that_failed_is_taken_back_if_nothing_changed_meanwhile() {
     });
 }
 
+/// Nothing was only there, so nothing has to come back: units that are marked still must not keep an opening from giving it up.
+#[test]
+fn a_fast_volume_that_failed_with_nothing_dirty_is_given_up_for_good() {
+    for waits in [false, true] {
+        let (clock, plan) = (Clock::simulated(), FaultPlan::new(1));
+        let slow = Arc::new(Mem::new("slow"));
+        let run = clock.clone();
+        run.run(async {
+            let fast = Arc::new(Fault::new(Mem::new("fast"), "fast", &plan, &clock));
+            let tier = open(slow.clone(), fast.clone(), &clock).await;
+            let object = fill(&tier, "a.inp", 2 * UNIT, 1).await;
+            read(&*object, PAGE, PAGE).await;
+            tier.install_all().await;
+            tier.write_checkpoint().await;
+            let broken = plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)));
+            assert_eq!(read(&*object, PAGE, PAGE).await, content(2 * PAGE, 1)[PAGE as usize..]);
+            assert!(!tier.is_attached());
+            if waits {
+                drop(select(pin!(tier.run()), clock.sleep(Duration::from_secs(3))).await);
+            }
+            drop((object, tier));
+            plan.lift(broken);
+            let tier = open(slow.clone(), fast, &clock).await;
+            let cached = if waits { 0 } else { PAGE };
+            assert_eq!(tier.figures().cached_bytes, cached, "waits: {waits}");
+        });
+    }
+}
+
 #[test]
 fn a_burst_makes_no_more_dirty_than_is_allowed() {
     let clock = Clock::simulated();
