@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, join3, select};
 use futures_util::stream::FuturesUnordered;
 use policy::promote::{self, Budget};
 use policy::time::Instant;
@@ -32,7 +32,7 @@ impl Tier {
     /// task may run it.
     pub async fn run(&self) {
         // A flush must go on while a checkpoint waits for the journal that it has locked.
-        join(self.run_installs(), self.run_flushes()).await;
+        join3(self.run_installs(), self.run_flushes(), self.record_harmless_losses()).await;
     }
 
     async fn run_flushes(&self) {
@@ -41,7 +41,6 @@ impl Tier {
         let (mut valve_at, mut allowed) = (self.clock.now(), 0);
         loop {
             if self.clock.now() >= valve_at {
-                self.record_harmless_loss().await;
                 allowed = self.plan(&mut valve).flushes as usize;
                 valve_at = self.clock.now() + self.options.valve_every;
             }
@@ -76,11 +75,14 @@ impl Tier {
 
     /// Makes durable that a fast volume was given up, if nothing was only there: units may be marked still, and an opening would
     /// refuse to give them up. Where something was lost, the next change does it: until then the volume may come back.
-    async fn record_harmless_loss(&self) {
-        if self.shared.stale_bytes() == 0
-            && let Err(e) = self.shared.fast_for_change().await
-        {
-            tracing::debug!("a fast volume was given up, which is not recorded yet: {e}");
+    async fn record_harmless_losses(&self) {
+        loop {
+            self.clock.sleep(self.options.valve_every).await;
+            if self.shared.stale_bytes() == 0
+                && let Err(e) = self.shared.fast_for_change().await
+            {
+                tracing::debug!("a fast volume was given up, which is not recorded yet: {e}");
+            }
         }
     }
 
