@@ -19,12 +19,10 @@ const SHORT: f64 = 0.9;
 const CHANGE: f64 = 0.1;
 
 impl Program {
-    /// Divides the machine's limits among the volumes in use, by what each took in the last second.
+    /// Divides the machine's limits among the volumes in use, by what each took in the last second. Without limits each
+    /// gets its contract again: a reload may have taken them away.
     pub(crate) fn divide_instance(&self) {
         let settings = self.settings.lock();
-        if settings.instance.is_unlimited() {
-            return;
-        }
         let volumes: Vec<_> = settings.in_use().collect();
         let devices: Vec<_> = volumes.iter().map(|of| self.stores.device(&of.name)).collect();
         let meters: Vec<_> = devices.iter().map(|of| Some(of.as_ref()?.gate().meter())).collect();

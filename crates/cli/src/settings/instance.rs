@@ -23,11 +23,6 @@ impl Instance {
         Self { iops: number("iops", u64::MAX), mib_per_s: number("mib_per_s", u64::MAX / MIB) }
     }
 
-    /// Whether only the volumes' own contracts count.
-    pub(crate) fn is_unlimited(self) -> bool {
-        self == Self::default()
-    }
-
     pub(crate) fn limits(self) -> instance::Instance {
         instance::Instance {
             ops_per_sec: self.iops,

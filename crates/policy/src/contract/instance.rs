@@ -20,7 +20,7 @@ use crate::units::KIB;
 const OPS_MIN: u64 = 1;
 const BYTES_MIN: u64 = 256 * KIB;
 
-/// The part of its first share that a volume keeps while it does nothing: 1 of so many.
+/// A volume that does nothing keeps its first part divided by this.
 const KEPT: u64 = 2;
 
 /// How much more than it took in the last second a volume may take in the next one without waiting.

@@ -24,8 +24,8 @@ fn manifest(copies: usize, count: usize) -> usize {
 /// The fewest members that keep the manifest of a pool, if it has as many.
 const MANIFESTS_MIN: usize = 3;
 
-/// How many members must keep the manifest of a pool that survives the loss of so many at the same moment: the rest is more than
-/// half.
+/// The number of members that must keep a pool's manifest if the pool is to survive `losses` of them at the same moment: those left
+/// are more than half.
 #[must_use]
 pub const fn members_for(losses: usize) -> usize {
     let members = 2 * losses + 1;

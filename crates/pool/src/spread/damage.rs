@@ -22,7 +22,8 @@ const VERIFIED_MAX: usize = 256;
 pub struct Damage {
     /// Copies with missing, wrong or unreadable bytes, each counted once.
     pub found: u64,
-    /// The number of times that another copy answered for a damaged one, or replaced it.
+    /// The number of times that another copy answered for a damaged one or replaced it, or that a scrub found the damage
+    /// written over.
     pub repaired: u64,
     /// Those of them that the pool still has, and for which no other copy answered.
     pub left: u64,

@@ -116,10 +116,13 @@ impl Spread {
         self.0.members.volume(volume)?.space().await
     }
 
-    /// Whether a volume is there and gives back the pool's header: a device may still tell its space and fail every read.
+    /// Whether a volume is there and gives back the pool's header: a device may still tell its space and fail every read. A read
+    /// that this process has no means for now says nothing against the volume.
     pub async fn answers(&self, volume: VolumeId) -> bool {
         let Ok(volume) = self.0.members.volume(volume) else { return false };
-        volume.space().await.is_ok() && header::read(&*volume).await.is_ok()
+        let is_read =
+            |read: Result<Found>| read.map_or_else(|e| e.kind() == ErrorKind::Busy, |_| true);
+        volume.space().await.is_ok() && is_read(header::read(&*volume).await)
     }
 
     /// The contents of each volume, from the manifest. Visits every object.

@@ -24,7 +24,7 @@ type Device = Arc<Gate<Simulate<Mem>>>;
 
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
 
-/// A volume with so many operations a second, each of which takes so long.
+/// A volume that gives `iops` operations a second and takes `micros` for each.
 fn device(label: &str, iops: u64, micros: u64, clock: &Clock) -> Device {
     let time = Percentiles::constant(Duration::from_micros(micros));
     let limit = Limit { counts: Counted::Ops, rate_per_sec: iops, depth: iops };
@@ -48,7 +48,7 @@ fn reads(device: &Device) -> u64 {
     device.meter().classes[READ.class().index()].spent.read_ops
 }
 
-/// Offers so many reads a second of an object for ten seconds; returns how long they took.
+/// Offers `per_sec` reads a second of an object for ten seconds; returns how long they took.
 async fn read(clock: &Clock, pool: &Spread, text: &str, per_sec: u32) -> Times {
     let object = pool.open(&name(text)).await.expect("it is there");
     let (began, took) = (clock.now(), Mutex::new(Times::default()));

@@ -8,7 +8,7 @@ use policy::latency::Times;
 use policy::purpose::Class;
 use policy::time::Instant;
 
-/// The weight of a small read in the mean of their times: 1 of so many.
+/// Each small read moves the mean of their times by its difference divided by this.
 const READS: u64 = 8;
 
 /// After so long without a small read, the mean counts half: a device that was slow is tried again.
