@@ -39,11 +39,11 @@ use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use futures_util::lock::Mutex as AsyncMutex;
+use futures_util::lock::{Mutex as AsyncMutex, MutexGuard};
 use parking_lot::Mutex;
 use policy::intent::Kind;
 use policy::purpose::Io;
-use policy::recycle::Price;
+use policy::recycle::{BLOCK, Price};
 use policy::units::MIB;
 use volume::heartbeat::Heartbeat;
 use volume::{
@@ -73,7 +73,8 @@ const ROUND: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Bytes of the log, each copy counted once, from which on writes wait until some of it is in place. Shortly before,
-    /// [`Logged::run`] begins to bring blocks in place.
+    /// [`Logged::run`] begins to bring blocks in place. Until their files can go, it grows by as much as came in place, and
+    /// by half of this at most.
     pub limit: u64,
     /// Bytes of a file of the log: it is removed when all of them are in place.
     pub file_len: u64,
@@ -114,6 +115,10 @@ struct Shared {
     /// The number of the last change of a row.
     changes: AtomicU64,
     recycling: AsyncMutex<()>,
+    /// Bytes of blocks that came in place since files were last let go.
+    placed: AtomicU64,
+    /// Writes that wait for room.
+    waiting: Mutex<Vec<Waker>>,
     spending: Mutex<Spending>,
     due: Mutex<Option<Waker>>,
     figures: Counts,
@@ -141,6 +146,8 @@ impl Logged {
             needed: Mutex::default(),
             changes: AtomicU64::new(0),
             recycling: AsyncMutex::default(),
+            placed: AtomicU64::new(0),
+            waiting: Mutex::default(),
             spending: Mutex::new(Spending::new(options.price)),
             due: Mutex::default(),
             figures: Counts::default(),
@@ -222,7 +229,7 @@ impl Logged {
                 }
                 Err(e) => return Err(e),
             };
-            let rows = base.handle.len().div_ceil(base.width() * policy::recycle::BLOCK);
+            let rows = base.handle.len().div_ceil(base.width() * BLOCK);
             shared.bring_in_place(&base, 0..rows).await?;
         }
         // Else an opening would take all of the last file for newer than its places.
@@ -266,13 +273,12 @@ impl Shared {
         {
             waker.wake();
         }
-        while self.blocks.bytes() >= self.options.limit {
-            let _one = self.recycling.lock().await;
+        if self.has_room() {
+            return Ok(());
+        }
+        self.figures.waited();
+        while let Some(_one) = self.turn_without_room().await {
             let before = self.blocks.bytes();
-            if before < self.options.limit {
-                return Ok(());
-            }
-            self.figures.waited();
             let recycled = self.recycle_oldest().await;
             if self.blocks.bytes() < before {
                 continue;
@@ -283,6 +289,41 @@ impl Shared {
             };
         }
         Ok(())
+    }
+
+    /// Whether the log takes a write. A file goes only once all its blocks are in place, and with writes all over a device
+    /// these are in nearly all rows: writes that waited for the file would wait for all of the log. So they go on at the
+    /// rate at which blocks come in place.
+    fn has_room(&self) -> bool {
+        let limit = self.options.limit;
+        let placed = self.placed.load(Ordering::Acquire).min(limit / 2);
+        self.blocks.bytes() < limit.saturating_add(placed)
+    }
+
+    /// Waits until the log takes a write: then none; or it is the caller's turn to bring blocks in place.
+    async fn turn_without_room(&self) -> Option<MutexGuard<'_, ()>> {
+        let mut turn = pin!(self.recycling.lock());
+        poll_fn(|cx| {
+            // Before the look: room that is made after it wakes this call.
+            self.waiting.lock().push(cx.waker().clone());
+            match self.has_room() {
+                true => Poll::Ready(None),
+                false => turn.as_mut().poll(cx).map(Some),
+            }
+        })
+        .await
+    }
+
+    /// Blocks came in place.
+    fn came_in_place(&self, blocks: u64) {
+        self.figures.recycled(blocks);
+        self.placed.fetch_add(blocks * BLOCK, Ordering::AcqRel);
+        self.wake_waiting();
+    }
+
+    fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     fn is_nearly_full(&self) -> bool {

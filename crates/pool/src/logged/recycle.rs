@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::{StreamExt, stream};
 use policy::placement::Code;
@@ -80,6 +81,17 @@ impl Drop for Pinned<'_> {
     }
 }
 
+/// A round of bringing blocks in place. When it ends, the files that it could let go are gone: what came in place gives no
+/// more room than they do.
+struct Round<'a>(&'a Shared);
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        self.0.placed.store(0, Ordering::Release);
+        self.0.wake_waiting();
+    }
+}
+
 impl Shared {
     /// The purpose of bringing blocks in place: more urgent, the fuller the log.
     fn io(&self) -> Io {
@@ -107,6 +119,7 @@ impl Shared {
         let rows = rows.into_iter();
         let rows: Vec<_> =
             rows.map(|((object, number), width)| Row { object, number, width }).collect();
+        let _round = Round(self);
         let changed = self.recycle_rows(&rows).await;
         self.trim().await?;
         changed
@@ -274,7 +287,7 @@ impl Shared {
         });
         let settled = self.decided.lock().remove(&(object, row));
         self.end(settled.unwrap_or_default());
-        self.figures.recycled(newer.len() as u64);
+        self.came_in_place(newer.len() as u64);
         Ok(())
     }
 

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use policy::placement::{Code, RoundRobin, VolumeId};
-use policy::units::KIB;
+use policy::units::{KIB, MIB};
 use pool::Member;
 use pool::logged::{Logged, Options};
 use pool::spread::{Opening, Spread};
@@ -15,9 +16,10 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::conformance::{self, Blocking};
 use volume::layer::crash::{Crash, Power};
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Object, Result, Volume, Zeros};
+use volume::{Clock, ErrorKind, Intent, IoBuf, IoBufMut, Object, Result, Volume, Zeros};
 
 use crate::rig::{IO, POOL, mems, name, read_all};
 
@@ -209,6 +211,47 @@ fn a_fragment_that_was_away_while_its_row_changed_is_not_used_when_it_is_back() 
             assert_eq!(repaired.made, u64::from(!is_used));
         });
     }
+}
+
+/// Writes waited until a file of the log could go. With a block in each row, that is when all rows are in place.
+#[test]
+fn a_write_into_a_full_log_waits_for_a_few_rows_and_not_for_all() {
+    const ROW: u64 = 32 * KIB;
+    const ROWS: u64 = 256;
+    let (clock, plan, mems) = (Clock::simulated(), FaultPlan::new(0), mems(6));
+    let fault = |mem: &Mem| Arc::new(Fault::new(mem.clone(), mem.label(), &plan, &clock));
+    let volumes: Vec<_> = mems.iter().map(fault).collect();
+    let options = Options { limit: MIB, file_len: MIB / 2, ..Options::default() };
+    clock.run(async {
+        let (_pool, logged) = open(&numbered(&volumes), options).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.set_len(ROWS * ROW).await.unwrap();
+        object.sync(IO).await.unwrap();
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(1))));
+        for row in 0.. {
+            if logged.figures().bytes >= options.limit {
+                break;
+            }
+            let at = row % ROWS * ROW;
+            object.write_durable(at, filled(4 * KIB, 1), IO).await.unwrap();
+        }
+        assert!(logged.figures().blocks > 64, "{:?}", logged.figures());
+        assert_eq!(logged.figures().waits, 0);
+        let began = clock.now();
+        let write = async {
+            object.write_durable(0, filled(4 * KIB, 2), IO).await.unwrap();
+            clock.now().since(began)
+        };
+        let recycled = async {
+            logged.drain().await.unwrap();
+            clock.now().since(began)
+        };
+        let (recycled, written) = join(recycled, write).await;
+        assert!(written * 4 < recycled, "the write took {written:?} of {recycled:?}");
+        assert_eq!(logged.figures().waits, 1);
+        let read = object.read_at(0, IoBufMut::zeroed(4 << 10), IO).await.unwrap();
+        assert!(read.iter().all(|&byte| byte == 2));
+    });
 }
 
 pub(crate) const SECTOR: u64 = 512;
