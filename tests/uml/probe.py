@@ -91,6 +91,12 @@ class Prober:
             self.calls.append((self.began, time.monotonic() - self.began))
             self.began = None
 
+    def wait_until_served(self):
+        """Waits for the end of a call that began after this: those before it may have waited for a server that was away."""
+        asked = time.monotonic()
+        while not self.calls or self.calls[-1][0] < asked:
+            time.sleep(0.01)
+
     def longest(self, since, until=None):
         """The longest call, in seconds, that was under way at some time between; also one that is now."""
         until, began = until or time.monotonic(), self.began
