@@ -85,6 +85,7 @@ bench: build ## The benches, profile short (ARGS="--json FILE --html FILE")
 	$$(dev/target-dir)/release/plimsoll bench parity --profile short
 	$$(dev/target-dir)/release/plimsoll bench tier --profile short
 	$$(dev/target-dir)/release/plimsoll bench series --profile short
+	$$(dev/target-dir)/release/plimsoll bench background --profile short
 	$$(dev/target-dir)/release/plimsoll bench ingest --profile short
 	$(CARGO) bench $(CRITERION)
 

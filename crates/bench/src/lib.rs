@@ -3,6 +3,7 @@
 //! A bench takes [`Options`] and returns a [`report::Report`]. It measures the real layers, in virtual time wherever
 //! the question allows it.
 
+pub mod background;
 pub mod block;
 pub mod coded;
 pub mod compare;

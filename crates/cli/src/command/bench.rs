@@ -1,5 +1,6 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file for each bench.
 
+mod background;
 mod block;
 mod coded;
 mod contract;
@@ -41,6 +42,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    Background(background::Args),
     Block(block::Args),
     Coded(coded::Args),
     Contract(contract::Args),
@@ -58,6 +60,7 @@ enum Bench {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Background(args) => background::run(args),
         Bench::Block(args) => block::run(args),
         Bench::Coded(args) => coded::run(args),
         Bench::Contract(args) => contract::run(args),

@@ -274,6 +274,25 @@ fn small_writes_to_groups_are_compared_on_simulated_disks() {
 }
 
 #[test]
+fn background_work_runs_beside_users_and_is_measured() {
+    let place = Place::new();
+    let args = ["bench", "background", "--profile", "smoke", "--json", "b.json"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    let json = std::fs::read_to_string(place.path("b.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let checks = report["checks"].as_array().expect("a list");
+    // Answers were right, no volume was asked for more than it sells, and each kind of work did something, with fragments and
+    // with copies. The test ignores latency.
+    let is_sound = |check: &&serde_json::Value| {
+        check["id"] == "all" || check["what"].to_string().contains("operations of")
+    };
+    let sound: Vec<_> = checks.iter().filter(is_sound).collect();
+    assert_eq!(sound.len(), 2 + 2 * 3, "{}", ended.out);
+    assert!(sound.iter().all(|check| check["holds"] == true), "{}", ended.out);
+}
+
+#[test]
 fn rules_of_merging_are_compared_on_equal_disks() {
     let place = Place::new();
     let args = ["bench", "series", "--profile", "smoke", "--json", "l.json", "--html", "l.html"];

@@ -7,8 +7,10 @@ use futures_util::future::join_all;
 use policy::contract::Cost;
 use policy::migrate::{Line, Replica, State, Table, Volume};
 use policy::placement::VolumeId;
+use policy::purpose::Class;
 use policy::time::Instant;
 use policy::weight::PAID_UNKNOWN;
+use volume::layer::gate::Meter;
 
 use crate::leaf::ObjectId;
 use crate::spread::{Spread, VolumeState};
@@ -33,6 +35,32 @@ pub struct GateLoad {
     pub waited: Duration,
     /// Operations of all kinds in the last second.
     pub last_second: u64,
+}
+
+impl GateLoad {
+    /// What `meter` says of a volume.
+    #[must_use]
+    pub fn of(volume: VolumeId, meter: &Meter) -> Self {
+        let [commits, users] =
+            [Class::Commit, Class::Foreground].map(|class| &meter.classes[class.index()]);
+        let gives = meter.available.unwrap_or(1.0);
+        // Copies for relief and rebuilds run as users do, and are none.
+        let copies = meter.copies();
+        let (answers, answered) =
+            meter.answers.iter().fold((Duration::ZERO, 0), |(sum, count), of| {
+                (sum.saturating_add(of.total()), count + of.count())
+            });
+        Self {
+            volume,
+            line: meter.contract.line_iops().map(|ops| ops * gives),
+            line_bytes: meter.contract.paid_bytes_per_sec().map(|bytes| bytes as f64 * gives),
+            answer: answers.checked_div(u32::try_from(answered).unwrap_or(u32::MAX)),
+            granted: commits.spent.plus(users.spent).less(copies.spent),
+            reads: users.granted.saturating_sub(copies.granted),
+            waited: users.waits.total.saturating_sub(copies.waited),
+            last_second: meter.last_second.ops,
+        }
+    }
 }
 
 /// Rates and weights of the pool, summed up each second, and the figures of the gates at the last decision.

@@ -52,12 +52,21 @@ pub struct Load {
 }
 
 /// When requests come, whatever became of those before.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
-    /// Requests a second, at equal distances.
+    /// Requests a second, of waves in the busy half or in the mean.
     pub per_sec: u64,
-    /// They come in the first half of each such time; `None`: all the time.
-    pub wave: Option<Duration>,
+    /// How the rate changes; `None`: requests come at equal distances.
+    pub wave: Option<Wave>,
+}
+
+/// A rate that changes, and the time of one wave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wave {
+    /// All requests come in the first half.
+    Halves(Duration),
+    /// A sine around the mean, up and down by this part of it, from 0 to 1.
+    Sine(Duration, f64),
 }
 
 /// What clients got.
@@ -176,15 +185,34 @@ impl Offer {
     /// When the turn of a request comes, from the start of the load.
     fn turn(self, nth: u64) -> Duration {
         let busy = Duration::from_secs(1).div_f64(self.per_sec as f64).mul_f64(nth as f64);
-        match self.wave.map(|wave| wave / 2).filter(|half| !half.is_zero()) {
+        match self.wave {
             // Every wave before has had an idle half.
-            Some(half) => {
+            Some(Wave::Halves(wave)) => {
+                let half = wave / 2;
                 let waves = u32::try_from(busy.as_nanos() / half.as_nanos()).unwrap_or(u32::MAX);
                 busy + half * waves
             }
+            Some(Wave::Sine(wave, part)) => Duration::from_secs_f64(on_a_sine(
+                busy.as_secs_f64(),
+                part,
+                std::f64::consts::TAU / wave.as_secs_f64(),
+            )),
             None => busy,
         }
     }
+}
+
+/// The time at which as many requests have come at a rate of `1 + part · sin(radians · t)` as come in `level` at a rate of 1.
+fn on_a_sine(level: f64, part: f64, radians: f64) -> f64 {
+    // What has come grows with the time, and is at most this much ahead.
+    let ahead = 2.0 * part / radians;
+    let (mut low, mut high) = ((level - ahead).max(0.0), level);
+    for _ in 0..50 {
+        let middle = f64::midpoint(low, high);
+        let come = middle + part / radians * (1.0 - (radians * middle).cos());
+        if come < level { low = middle } else { high = middle }
+    }
+    high
 }
 
 impl<'a> Clients<'a> {
@@ -310,7 +338,7 @@ mod tests {
             let offered =
                 load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
             assert_eq!(offered.wrong, 10);
-            let offer = Offer { wave: Some(second / 2), ..offer };
+            let offer = Offer { wave: Some(Wave::Halves(second / 2)), ..offer };
             let offered =
                 load.offered(&clock, &object, LEN, offer, second, 1).await.expect("memory");
             assert_eq!(offered.count, 320, "every other quarter of a second is idle");
@@ -337,11 +365,31 @@ mod tests {
 
     #[test]
     fn requests_of_a_wave_come_in_its_first_half() {
-        let offer = Offer { per_sec: 10, wave: Some(Duration::from_secs(2)) };
+        let offer = Offer { per_sec: 10, wave: Some(Wave::Halves(Duration::from_secs(2))) };
         let turns = [0, 9, 10, 19, 20].map(|nth| offer.turn(nth).as_millis());
         assert_eq!(turns, [0, 900, 2000, 2900, 4000]);
         let turns = [0, 9, 10].map(|nth| Offer { wave: None, ..offer }.turn(nth).as_millis());
         assert_eq!(turns, [0, 900, 1000]);
+    }
+
+    #[test]
+    fn requests_of_a_sine_come_by_its_rate() {
+        let wave = Wave::Sine(Duration::from_secs(4), 0.8);
+        let offer = Offer { per_sec: 1000, wave: Some(wave) };
+        let turns: Vec<_> = (0..8000).map(|nth| offer.turn(nth).as_secs_f64()).collect();
+        assert!(turns.is_sorted());
+        // The integral of the rate over each half, which has the crest or the trough in its middle.
+        for (half, expected) in
+            [2000.0 + 3200.0 / std::f64::consts::PI, 2000.0 - 3200.0 / std::f64::consts::PI]
+                .into_iter()
+                .cycle()
+                .take(4)
+                .enumerate()
+        {
+            let half = 2.0 * half as f64;
+            let come = turns.iter().filter(|turn| (half..half + 2.0).contains(*turn)).count();
+            assert!((come as f64 - expected).abs() < 2.0, "{come} came, not {expected}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod target;
 
 pub use demand::Demand;
 pub use figures::sound;
-pub use load::{Answers, Chosen, Load, Offer, beside, stamped};
+pub use load::{Answers, Chosen, Load, Offer, Wave, beside, stamped};
 pub use run::{Counted, Dirty, Run};
 pub use target::{Durable, Target};
 

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
-use policy::purpose::Class;
 use pool::mover::{Figures, GateLoad, Mover};
 use pool::spread::Spread;
 use volume::Clock;
@@ -41,7 +39,8 @@ impl Moving {
             let volumes = pool.volumes().into_iter();
             let load = |volume: pool::spread::VolumeStat| {
                 let below = devices.below(&volume.label);
-                below.iter().map(|device| load(volume.id, device)).reduce(together)
+                let of = |device: &Arc<Device>| GateLoad::of(volume.id, &device.gate().meter());
+                below.iter().map(of).reduce(together)
             };
             volumes.filter_map(load).collect()
         };
@@ -83,26 +82,5 @@ fn together(a: GateLoad, b: GateLoad) -> GateLoad {
         reads: a.reads + b.reads,
         waited: a.waited + b.waited,
         last_second: a.last_second + b.last_second,
-    }
-}
-
-fn load(volume: policy::placement::VolumeId, device: &Device) -> GateLoad {
-    let meter = device.gate().meter();
-    let [commits, users] = [Class::Commit, Class::Foreground].map(|c| &meter.classes[c.index()]);
-    let gives = meter.available.unwrap_or(1.0);
-    // Copies for relief and rebuilds run as users do, and are none.
-    let copies = meter.copies();
-    let (answers, answered) = meter.answers.iter().fold((Duration::ZERO, 0), |(sum, count), of| {
-        (sum.saturating_add(of.total()), count + of.count())
-    });
-    GateLoad {
-        volume,
-        line: meter.contract.line_iops().map(|ops| ops * gives),
-        line_bytes: meter.contract.paid_bytes_per_sec().map(|bytes| bytes as f64 * gives),
-        answer: answers.checked_div(u32::try_from(answered).unwrap_or(u32::MAX)),
-        granted: commits.spent.plus(users.spent).less(copies.spent),
-        reads: users.granted.saturating_sub(copies.granted),
-        waited: users.waits.total.saturating_sub(copies.waited),
-        last_second: meter.last_second.ops,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bench::compare;
 use bench::report::Report;
-use bench::tier::volumes::{Answers, Cell, Dirty, Load, Offer, Run, beside, sound};
+use bench::tier::volumes::{Answers, Cell, Dirty, Load, Offer, Run, Wave, beside, sound};
 use volume::Clock;
 use volume::mem::Mem;
 
@@ -153,7 +153,7 @@ impl Bencher {
                 load.offered(clock, target, data, offer, time, seed).await
             }
             Pace::Waves(per_sec) => {
-                let offer = Offer { per_sec, wave: Some(WAVE) };
+                let offer = Offer { per_sec, wave: Some(Wave::Halves(WAVE)) };
                 load.offered(clock, target, data, offer, time, seed).await
             }
         }

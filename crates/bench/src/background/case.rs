@@ -1,0 +1,171 @@
+//! A case, and the measurement of it: each arm alone, in virtual time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use policy::units::KIB;
+use volume::Clock;
+
+use super::figures::Run;
+use super::scale::Scale;
+use super::stand::{Stand, VOLUMES};
+use super::{Cell, scale};
+use crate::compare;
+use crate::report::Report;
+use crate::tier::volumes::{Chosen, Load, Offer, Wave, beside};
+
+/// How the pool keeps what users store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Layout {
+    /// Fragments, four of data and two of parity, with a log of writes.
+    Fragments,
+    /// Two copies.
+    Copies,
+}
+
+impl Layout {
+    pub(super) const ALL: [Self; 2] = [Self::Fragments, Self::Copies];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Fragments => "4+2",
+            Self::Copies => "2 copies",
+        }
+    }
+
+    /// About what a request costs in operations while a volume is lost: seven reads of ten, a seventh of which needs four
+    /// fragments, and three writes of three operations or two.
+    const fn operations(self) -> f64 {
+        match self {
+            Self::Fragments => 1.9,
+            Self::Copies => 1.3,
+        }
+    }
+}
+
+/// What runs beside the users.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Work {
+    pub(super) name: &'static str,
+    pub(super) rebuild: bool,
+    pub(super) scrub: bool,
+    pub(super) merges: bool,
+}
+
+impl Work {
+    /// Nothing, and no volume was lost.
+    pub(super) const HEALTHY: Self = Self { name: "healthy", ..Self::NONE };
+    /// Nothing.
+    pub(super) const NONE: Self =
+        Self { name: "no work", rebuild: false, scrub: false, merges: false };
+    pub(super) const REBUILD: Self = Self { name: "rebuild", rebuild: true, ..Self::NONE };
+    pub(super) const SCRUB: Self = Self { name: "scrub", scrub: true, ..Self::NONE };
+    pub(super) const MERGES: Self = Self { name: "merges", merges: true, ..Self::NONE };
+    pub(super) const ALL: Self = Self { name: "all", rebuild: true, scrub: true, merges: true };
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Pace {
+    /// A sine around the given part of what the volumes can do, in percent.
+    Sine(u64),
+    /// So many are under way all the time.
+    Closed(usize),
+}
+
+/// How far the sine goes up and down, as a part of its mean.
+const SWING: f64 = 0.8;
+
+/// A load on a layout, beside each kind of work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    pub(super) name: String,
+    pub(super) layout: Layout,
+    pub(super) pace: Pace,
+    pub(super) arms: Vec<Work>,
+}
+
+impl compare::Case for Case {
+    type Outcome = Run;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn sound(report: &mut Report, cells: &[&Cell]) {
+        super::figures::sound(report, cells);
+    }
+}
+
+/// Measures cases.
+pub struct Bencher<'b> {
+    /// Sizes.
+    pub scale: Scale,
+    /// The first seed.
+    pub seed: u64,
+    /// Set to end the measurement.
+    pub stop: &'b AtomicBool,
+}
+
+impl Bencher<'_> {
+    /// Measures every arm of a case.
+    ///
+    /// # Errors
+    /// A request failed, or a pool could not be opened.
+    pub fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
+        let mut cell = Cell::of(&case.name, case.arms.iter().map(|arm| arm.name));
+        for run in 0..self.scale.runs {
+            for (side, &arm) in cell.sides.iter_mut().zip(&case.arms) {
+                if !self.stop.load(Ordering::Relaxed) {
+                    side.runs.push(self.run(case, arm, self.seed.wrapping_add(run))?);
+                }
+            }
+        }
+        Ok(cell)
+    }
+
+    fn run(&self, case: &Case, arm: Work, seed: u64) -> anyhow::Result<Run> {
+        let clock = Clock::simulated();
+        let Scale { data, time, wave, .. } = self.scale;
+        clock.run(async {
+            let stand = Stand::open(case.layout, arm, data, &clock, seed).await?;
+            stand.lose_one();
+            let before = stand.granted();
+            let load = Load { chosen: Chosen::Uniform, bytes: 4 * KIB, writes_percent: 30 };
+            let users = async {
+                match case.pace {
+                    Pace::Closed(depth) => {
+                        load.closed(&clock, &stand.device, data, depth, time, seed).await
+                    }
+                    Pace::Sine(percent) => {
+                        let paid = scale::gp3()?.paid_iops().unwrap_or(0) * (VOLUMES as u64 - 1);
+                        let most = paid as f64 / case.layout.operations();
+                        let per_sec = (most * percent as f64 / 100.0) as u64;
+                        let offer = Offer { per_sec, wave: Some(Wave::Sine(wave, SWING)) };
+                        load.offered(&clock, &stand.device, data, offer, time, seed).await
+                    }
+                }
+            };
+            let rebuilt = std::cell::Cell::new(None);
+            let watch = async {
+                let began = clock.now();
+                while arm.rebuild && rebuilt.get().is_none() {
+                    clock.sleep(Duration::from_millis(100)).await;
+                    if stand.pool_is_whole() {
+                        rebuilt.set(Some(clock.now().since(began)));
+                    }
+                }
+            };
+            let all = async {
+                futures_util::join!(stand.work(), watch);
+            };
+            let answers = beside(users, all).await?;
+            Ok(Run {
+                answers,
+                granted: stand.granted().since(&before),
+                overdrafts: stand.overdrafts(),
+                rebuilt: rebuilt.get(),
+            })
+        })
+    }
+}
