@@ -64,13 +64,15 @@ pub struct Scheme {
     pub at_peak_of: Option<Rule>,
     /// [`Rule::Static`] merges a file with this share dead; `None` uses Bitcask's defaults.
     pub dead_percent: Option<u8>,
+    /// The disks are a pool, which is the store's only volume; else each is one of its volumes.
+    pub in_pool: bool,
 }
 
 impl Scheme {
     /// A rule with defaults; [`Rule::DeathTime`] with `groups` groups.
     #[must_use]
     pub const fn new(rule: Rule, groups: u8) -> Self {
-        Self { rule, groups, at_peak_of: None, dead_percent: None }
+        Self { rule, groups, at_peak_of: None, dead_percent: None, in_pool: false }
     }
 
     /// The greedy rule with the peak fill of `rule`.
@@ -84,6 +86,12 @@ impl Scheme {
     pub const fn static_at(dead_percent: u8) -> Self {
         let bitcask = Self::new(Rule::Static, 1);
         Self { dead_percent: Some(dead_percent), ..bitcask }
+    }
+
+    /// The same with the disks in a pool.
+    #[must_use]
+    pub const fn in_pool(self) -> Self {
+        Self { in_pool: true, ..self }
     }
 
     /// The triggers of [`Rule::Static`], with Bitcask's byte figures scaled from the paper's capacity to this store's.
@@ -118,6 +126,7 @@ impl Scheme {
         match (self.at_peak_of, self.dead_percent) {
             (Some(other), _) => format!("{rule} at the peak of {}", other.name()),
             (None, Some(percent)) => format!("{rule} at {percent} %"),
+            (None, None) if self.in_pool => format!("{rule}, in a pool"),
             (None, None) => rule.into(),
         }
     }
@@ -176,7 +185,7 @@ impl Shape {
         options.file_bytes = self.file_bytes;
         // As in the paper: an answered put survives the process, not the machine.
         options.durability = Durability::Never;
-        options.quota = self.capacity;
+        options.quota = if scheme.in_pool { self.total() } else { self.capacity };
         options.live = self.live;
         options.rule = scheme.rule;
         options.triggers = scheme.triggers(self.capacity);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Store ── Gate ── Simulate ── Mem        one for each disk; one thread, simulated time only
+//!   Store ── Spread ── Gate ── …            the same disks as one volume of the store
 //!   Store ── Gate ── Dir                    a thread for each client
 //! ```
 //! In virtual time the processor costs nothing, so it never is the limit: figures show the disks alone. The report
@@ -15,6 +16,9 @@ use engine::log::{Member, Store, StoreId};
 use policy::budget::Share;
 use policy::contract::Contract;
 use policy::merge::Device;
+use policy::placement::LeastOverlap;
+use pool::PoolId;
+use pool::spread::{Opening, Spread};
 use volume::dir::{Dir, DirOptions};
 use volume::layer::gate::Gate;
 use volume::layer::simulate::Simulate;
@@ -74,7 +78,7 @@ impl Fixture {
             Home::Simulated => (Clock::simulated(), shape.contract()?),
             Home::Directory(_) => (Clock::real(), Contract::unlimited()),
         };
-        let (mut members, mut disks) = (Vec::new(), Vec::new());
+        let (mut members, mut disks, mut below) = (Vec::new(), Vec::new(), Vec::new());
         let mut directory = None;
         match home {
             Home::Simulated => {
@@ -85,8 +89,17 @@ impl Fixture {
                     let disk = Simulate::new(mem.clone(), &contract, clock.clone(), seed);
                     let gate = Gate::new(disk, &label, &contract, Share::default(), clock.clone());
                     let gate = Arc::new(gate);
-                    members.push(Member::new(label, Arc::clone(&gate)));
+                    match scheme.in_pool {
+                        true => below.push(pool::Member::new(label, Arc::clone(&gate))),
+                        false => members.push(Member::new(label, Arc::clone(&gate))),
+                    }
                     disks.push((mem, gate));
+                }
+                if scheme.in_pool {
+                    let new = PoolId(u128::from(seed) + 1);
+                    let opening = Opening::new(LeastOverlap::default()).create_if_missing(new);
+                    let pool = clock.run(Spread::open(below, opening)).context("opening a pool")?;
+                    members.push(Member::new("pool", pool));
                 }
             }
             Home::Directory(path) => {

@@ -18,7 +18,12 @@ pub const SMOKE: [&str; 4] = ["B37", "B38", "B41", "fill"];
 const STATIC: &str = Rule::Static.name();
 const PRODUCT: &str = Rule::FishermanProduct.name();
 const FISHERMAN: &str = Rule::Fisherman.name();
+/// In B40: files of 16 MiB stand for the default ones of 64 MiB.
+const PARTS: u32 = 4;
+
 const OURS: &str = Rule::DeathTime.name();
+/// The same with the disks in a pool.
+const POOLED: &str = "death-time, in a pool";
 
 /// No upper bound.
 const ANY: f64 = f64::INFINITY;
@@ -232,22 +237,43 @@ impl Rows {
 
     fn b40(&self) -> Row {
         let disks = self.scale.some(&[1u16, 2, 3, 4, 5]);
+        let own = self.schemes(&[Rule::DeathTime]);
+        let both = || own.iter().flat_map(|own| [*own, own.in_pool()]).collect();
         let case = |disks: &u16| Case {
             name: format!("{disks} disks, a partition and 64 clients for each"),
-            shape: Shape { disks: *disks, live: 0.3, ..self.paper(512) },
-            schemes: self.schemes(&[Rule::DeathTime]),
+            shape: Shape { disks: *disks, live: 0.3, parts: PARTS, ..self.paper(512) },
+            schemes: both(),
         };
-        let cases: Vec<_> = disks.iter().map(case).collect();
-        let about = "do five disks write five times as much as one?";
+        let mut cases: Vec<_> = disks.iter().map(case).collect();
+        // Half of the records are dead when their file is merged.
+        let merging =
+            Shape { disks: disks[disks.len() - 1], load: Load::Random, ..self.paper(512) };
+        cases.push(Case {
+            name: format!("{} disks, random keys", merging.disks),
+            shape: merging,
+            schemes: both(),
+        });
+        let about = "do five disks write five times as much as one, each a volume of the store, and in a pool?";
         Row::new("B40", about, cases).tell(move |writer, cells| {
-            let speed = |cell: &Cell| cell.sides[0].median(Run::mib_per_s);
+            let (merging, cells) = cells.split_last().expect("it has a case");
             let disks = disks.iter().map(|disks| f64::from(*disks));
             let points: Vec<_> = disks.zip(cells.iter().copied()).collect();
-            let each = points.iter().map(|(disks, cell)| speed(cell) / disks / speed(cells[0]));
-            let worst = each.skip(1).fold(f64::INFINITY, f64::min);
+            for side in 0..cells[0].sides.len() {
+                let speed = |cell: &Cell| cell.sides[side].median(Run::mib_per_s);
+                let each = points.iter().map(|(disks, cell)| speed(cell) / disks / speed(cells[0]));
+                let worst = each.skip(1).fold(f64::INFINITY, f64::min);
+                let scheme = &cells[0].sides[side].scheme;
+                let what = format!(
+                    "{scheme}: throughput for each disk beside that of one, where it is least"
+                );
+                check_speed(writer.report, "B40", &what, &[worst], [0.9, ANY], cells);
+            }
             writer.grid("B40: MiB/s of all disks", cells, Run::SPEED);
-            let what = "throughput for each disk beside that of one, where it is least";
-            check_speed(writer.report, "B40", what, &[worst], [0.9, ANY], cells);
+            for cell in cells.iter().chain([merging]) {
+                let pair = [POOLED, OURS];
+                ratio(writer, "B40", "throughput", cell, pair, Run::SPEED, Some([0.95, ANY]));
+            }
+            tables(writer, "B40", &[merging]);
             let axes = ["disks", "MiB/s put"];
             writer.curves("B40: throughput against disks", axes, &points, Run::SPEED);
         })

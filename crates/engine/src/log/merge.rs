@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, join, join4, select};
+use futures_util::future::{Either, join, join_all, join4, select};
 use policy::merge::{Death, Fill, Group, Pick, Placed, Reading, Written, reading};
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
@@ -49,6 +49,8 @@ const SYNC_AT_ONCE: u8 = 50;
 const DEAD_USUAL: u64 = 2;
 /// See `DEAD_USUAL`.
 const DEAD_MIN: u64 = 16;
+/// At most so many files are passed over because one of their layout is being merged.
+const PASSED_MAX: usize = 16;
 /// Bytes read at a time. A disk that does another I/O in between takes some 6 ms to come back: a fifth of the time that
 /// it reads this much in.
 const READ_MAX: u64 = 4 << 20;
@@ -95,6 +97,20 @@ impl Drop for Picked<'_> {
     }
 }
 
+/// A layout whose files nobody else merges, until it is dropped.
+struct Merging<'a> {
+    inner: &'a Inner,
+    member: usize,
+    layout: Layout,
+}
+
+impl Drop for Merging<'_> {
+    fn drop(&mut self) {
+        self.inner.disks[self.member].merging.lock().remove(&self.layout);
+        self.inner.notify.notify_all();
+    }
+}
+
 /// The files that copies go to.
 struct Outputs {
     writers: Vec<Arc<Writer>>,
@@ -105,7 +121,9 @@ struct Outputs {
 impl Inner {
     pub(super) async fn tend(&self, member: usize) {
         let disk = &self.disks[member];
-        let merges = self.again_and_again(member, &disk.merges, || self.merge_once(member));
+        let merges = (0..self.devices_of_each())
+            .map(|_| self.again_and_again(member, &disk.merges, || self.merge_once(member)));
+        let merges = join_all(merges);
         // A hint may wait long for the device: dead files are removed meanwhile.
         let seals = self.again_and_again(member, &disk.seals, || self.seal_waiting(member));
         let syncs = async {
@@ -180,16 +198,40 @@ impl Inner {
     /// Removes dead files, and merges one file if the policy picks one; says whether it did either.
     async fn merge_once(&self, member: usize) -> Result<bool> {
         let mut any = false;
-        let _one_at_a_time = self.disks[member].merger.lock().await;
+        let one_at_a_time = self.disks[member].merger.lock().await;
         any |= self.remove_dead(member).await?;
         self.look_at_space(member).await?;
         any |= self.keep_reserve(member).await?;
-        let doubtful = self.state().members[member].doubtful.first().copied();
-        if let Some(file) = doubtful {
-            self.rescue(member, file).await?;
-            return Ok(true);
+        let doubtful = {
+            let state = self.state();
+            let id = state.members[member].doubtful.first().copied();
+            id.map(|id| (id, state.files[&id].layout))
+        };
+        if let Some((file, layout)) = doubtful {
+            if let Some(_merging) = self.begin_merging(member, layout) {
+                self.rescue(member, file).await?;
+                any = true;
+            }
+            return Ok(any);
         }
-        let pick = {
+        let Some((pick, merging)) = self.pick(member) else {
+            return Ok(self.seal_dead(member, DEAD_USUAL) || any);
+        };
+        drop(one_at_a_time);
+        if let Err(error) = self.merge(member, pick).await {
+            self.state().members[member].counts.failed += 1;
+            return Err(error);
+        }
+        drop(merging);
+        let _one_at_a_time = self.disks[member].merger.lock().await;
+        self.remove_dead(member).await?;
+        Ok(true)
+    }
+
+    /// The file to merge next. Others of its layout are not merged meanwhile.
+    fn pick(&self, member: usize) -> Option<(Pick, Merging<'_>)> {
+        let mut busy = Vec::new();
+        let next = || {
             let mut state = self.state();
             let sequence = state.sequence;
             let place = &mut state.members[member];
@@ -199,17 +241,40 @@ impl Inner {
             // Count the room of a refused put as used, or the policy may see no shortage. If it picks no file then, the
             // copies of a merge may use that room.
             let pick = place.merges.next(&without(place.refused.max(FILE_ENDS)));
-            pick.or_else(|| place.merges.next(&without(FILE_ENDS)))
+            let pick = pick.or_else(|| place.merges.next(&without(FILE_ENDS)))?;
+            Some((pick, state.files[&pick.file].layout))
         };
-        let Some(pick) = pick else {
-            return Ok(self.seal_dead(member, DEAD_USUAL) || any);
-        };
-        if let Err(error) = self.merge(member, pick).await {
-            self.state().members[member].counts.failed += 1;
-            return Err(error);
+        let mut found = None;
+        while busy.len() < PASSED_MAX
+            && let Some((pick, layout)) = next()
+        {
+            found = self.begin_merging(member, layout).map(|merging| (pick, merging));
+            if found.is_some() {
+                break;
+            }
+            busy.push(pick.file);
         }
-        self.remove_dead(member).await?;
-        Ok(true)
+        let mut state = self.state();
+        busy.into_iter().for_each(|file| state.members[member].merges.failed(file));
+        found
+    }
+
+    /// `None` while a file of this layout is being merged.
+    fn begin_merging(&self, member: usize, layout: Layout) -> Option<Merging<'_>> {
+        let is_free = self.disks[member].merging.lock().insert(layout);
+        // Dropping one ends the merge: none is made in vain.
+        is_free.then(|| Merging { inner: self, member, layout })
+    }
+
+    /// Waits until no file is being merged. The caller holds `merger`, so no merge begins.
+    pub(super) async fn merges_ended(&self, member: usize) {
+        loop {
+            let seen = self.notify.count();
+            if self.disks[member].merging.lock().is_empty() {
+                return;
+            }
+            self.wait(seen, LOOK).await;
+        }
     }
 
     pub(super) async fn look_at_space(&self, member: usize) -> Result<()> {
@@ -247,13 +312,22 @@ impl Inner {
         }
     }
 
-    /// Seals waiting files, removes dead ones and merges one; says whether it did any of these. For work that needs
-    /// room to go on.
+    /// Seals waiting files, removes dead ones and merges one, or waits for a merge; says whether it did any of these. For
+    /// work that needs room to go on.
     pub(super) async fn make_room(&self, member: usize) -> Result<bool> {
         if self.state().members[member].away.is_some() {
             return Ok(false);
         }
-        Ok(self.tend_once(member).await? || self.seal_dead(member, DEAD_MIN))
+        let seen = self.notify.count();
+        if self.tend_once(member).await? || self.seal_dead(member, DEAD_MIN) {
+            return Ok(true);
+        }
+        // What could be merged is, by another task.
+        let is_under_way = !self.disks[member].merging.lock().is_empty();
+        if is_under_way {
+            self.wait(seen, LOOK).await;
+        }
+        Ok(is_under_way)
     }
 
     /// Where puts are refused, closes open files of which more than 1/`share` is dead, so that they can be merged; says
@@ -309,9 +383,9 @@ impl Inner {
     }
 
     /// How long a file to be removed waits for other syncs to make the records durable that superseded its own. With
-    /// low space pressure puts go first, if the store has several disks: an extra sync on one would hold up the others.
+    /// low space pressure puts go first, if the store has several devices: an extra sync on one would hold up the others.
     fn patience(&self, space_pressure_percent: u8) -> Duration {
-        let waits = space_pressure_percent < SYNC_AT_ONCE && self.disks.len() > 1;
+        let waits = space_pressure_percent < SYNC_AT_ONCE && self.options.devices > 1;
         if waits { LOOK } else { Duration::ZERO }
     }
 

@@ -49,7 +49,7 @@ mod stream;
 mod writeback;
 mod writer;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,6 +68,7 @@ use volume::{Clock, Error, ErrorKind, IoBuf, Object, Result, Volume};
 
 pub use self::figures::{Counts, Figures, VolumeFigures};
 use self::file::{File, Names};
+use self::format::Layout;
 pub use self::format::{Bad, KEY_MAX, StoreId, VALUE_MAX};
 pub use self::inspect::{Flaw, Inspected, inspect, stores_on};
 use self::notify::Notify;
@@ -107,6 +108,9 @@ pub struct Options {
     /// The number of partitions that keys are spread over; they are assigned to volumes in turn. Default 1 for each
     /// volume. More write in parallel, and have more files open.
     pub partitions: u16,
+    /// The number of devices that the volumes are on: of a pool, its volumes. So many files are merged at once, and four
+    /// times as many sealed. Default one for each volume.
+    pub devices: u16,
     /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less, but keep more room
     /// unused. Where that is more than `live` leaves, [`Rule::DeathTime`] seals them earlier, down to 64 KiB
     /// ([`Figures::file_bytes`]).
@@ -160,6 +164,7 @@ impl Options {
         Self {
             name: "log".into(),
             partitions: volumes,
+            devices: volumes,
             file_bytes: 64 * MIB,
             durability: Durability::Always,
             quota: u64::MAX,
@@ -339,8 +344,10 @@ struct Disk {
     sealing: Mutex<VecDeque<Arc<Sealing>>>,
     /// Held by the task that seals.
     sealer: AsyncMutex<()>,
-    /// Held by the task that merges or removes files.
+    /// Held by the task that removes files, or picks one to merge.
     merger: AsyncMutex<()>,
+    /// Whose files are being merged: copies of one layout go to the same open files, so they are merged one by one.
+    merging: Mutex<BTreeSet<Layout>>,
     /// The store's own object there.
     own: Mutex<Arc<dyn Object>>,
     /// The record of merges and removals.
@@ -642,6 +649,11 @@ impl Inner {
     /// How many partitions are on a volume.
     fn partitions_of(&self, member: usize) -> u16 {
         partitions_of(self.options.partitions, member, self.disks.len())
+    }
+
+    /// How many devices are below a volume.
+    fn devices_of_each(&self) -> usize {
+        (usize::from(self.options.devices) / self.disks.len()).max(1)
     }
 
     /// The volume of a partition, by its position.

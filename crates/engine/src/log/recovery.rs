@@ -182,6 +182,7 @@ impl Store {
                 sealing: Mutex::default(),
                 sealer: AsyncMutex::default(),
                 merger: AsyncMutex::default(),
+                merging: Mutex::default(),
                 own: Mutex::new(own),
             });
         }

@@ -28,9 +28,10 @@ use super::{FileId, Inner};
 
 /// Hints must keep pace with full files, but no caller waits for a single one.
 const HINT: Io = Io::new(Origin::Merge { space_pressure_percent: 30 }, Step::Data);
-/// At most this many files wait to be sealed; beyond it, callers that write seal too. Each holds its hint in memory.
+/// At most this many files for each device wait to be sealed; beyond it, callers that write seal too. Each holds its hint in
+/// memory.
 const WAITING_MAX: usize = 16;
-/// Files sealed at the same time: each waits for the device three times, and other tasks write there too.
+/// Files sealed at the same time, for each device: each waits for it three times, and other tasks write there too.
 const SEALED_AT_ONCE: usize = 4;
 
 /// A file to be sealed.
@@ -104,11 +105,12 @@ impl Inner {
         let disk = &self.disks[member];
         loop {
             let seen = self.notify.count();
-            if disk.sealing.lock().len() <= WAITING_MAX {
+            let most = WAITING_MAX * self.devices_of_each();
+            if disk.sealing.lock().len() <= most {
                 return Ok(());
             }
             match disk.sealer.try_lock() {
-                Some(_alone) => drop(self.seal_until(member, WAITING_MAX).await?),
+                Some(_alone) => drop(self.seal_until(member, most).await?),
                 None => self.wait(seen, LOOK).await,
             }
         }
@@ -125,8 +127,9 @@ impl Inner {
         let mut begun = Vec::new();
         let mut under_way = FuturesUnordered::new();
         let mut outcome = Ok(());
+        let at_once = SEALED_AT_ONCE * self.devices_of_each();
         loop {
-            while under_way.len() < SEALED_AT_ONCE && outcome.is_ok() {
+            while under_way.len() < at_once && outcome.is_ok() {
                 let next = {
                     let sealing = self.disks[member].sealing.lock();
                     let is_new = |next: &&Arc<Sealing>| !begun.contains(&next.file.id);
@@ -352,8 +355,9 @@ impl Inner {
     /// Seals all files, open ones included, and ends the lease.
     pub(super) async fn seal_everything(&self) -> Result<()> {
         let mut mergers = Vec::new();
-        for disk in &self.disks {
+        for (member, disk) in self.disks.iter().enumerate() {
             mergers.push(disk.merger.lock().await);
+            self.merges_ended(member).await;
         }
         let writers: Vec<_> = self.state().writers.values().cloned().collect();
         let mut outcome = Ok(());

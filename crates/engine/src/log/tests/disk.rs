@@ -113,7 +113,7 @@ struct Source {
     put: u64,
     random: Xoshiro256PlusPlus,
     /// For series: the next one due, in units of the fastest one's period.
-    due: std::collections::BTreeSet<(u64, u32)>,
+    due: BTreeSet<(u64, u32)>,
 }
 
 const SERIES: u32 = 7;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ::pool::PoolId;
 use ::pool::spread::{Opening, Spread};
+use futures_util::future::select;
 use policy::placement::RoundRobin;
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
@@ -156,4 +157,52 @@ fn a_file_with_a_write_under_way_is_not_sealed() {
     let files = pool.objects().into_iter().filter(|file| file.name.as_str().ends_with(".seg"));
     let sealed: Vec<_> = files.map(|file| file.sealed).collect();
     assert_eq!(sealed, [false, true]);
+}
+
+/// A pool is one volume of the store: its files were merged one after the other, on one of its volumes at a time.
+#[test]
+fn files_of_several_partitions_are_merged_at_once() {
+    let took = |devices| {
+        let mut two = Two::new(Durability::Never);
+        let options = &mut two.rig.options;
+        (options.partitions, options.devices) = (4, devices);
+        (options.quota, options.live) = (CAPACITY, 0.5);
+        options.rule = Rule::Greedy;
+        let (pool, store) = two.open();
+        let put = |n: u64, version: u64| {
+            two.rig.put(&store, &n.to_be_bytes(), &value(n + version, 5000));
+        };
+        (0..KEYS).for_each(|n| put(n, 0));
+        // Two of three records of each file are alive: it is not worth much to merge one.
+        (0..KEYS).step_by(3).for_each(|n| put(n, 1));
+        (1..KEYS).step_by(3).for_each(|n| put(n, 2));
+        let fill = || store.figures().volumes[0].fill;
+        assert!(fill() > 0.85, "{}", fill());
+        two.plan.inject(FaultRule::new(Effect::Slow(Duration::from_millis(5))));
+        let clock = &two.rig.clock;
+        let begun = clock.now();
+        clock.run(async {
+            let emptied = Box::pin(async {
+                while fill() > 0.8 {
+                    clock.sleep(Duration::from_millis(1)).await;
+                }
+            });
+            select(emptied, Box::pin(store.tend(0))).await;
+        });
+        let took = clock.now().since(begun);
+        two.plan.clear();
+        let wrong = |store: &Store| {
+            let version = |n: u64| [1, 2, 0][(n % 3) as usize];
+            let read = |n: u64| two.rig.get(store, &n.to_be_bytes());
+            (0..KEYS).find(|&n| read(n) != Some(value(n + version(n), 5000)))
+        };
+        assert_eq!(wrong(&store), None);
+        // As a process that is killed.
+        drop((store, pool));
+        let (_pool, store) = two.open();
+        assert_eq!(wrong(&store), None);
+        took
+    };
+    let [one, four] = [1, 4].map(took);
+    assert!(four * 2 < one, "{four:?} beside {one:?}");
 }
