@@ -12,6 +12,7 @@ mod tiers;
 mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
+use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -291,7 +292,12 @@ impl Figures for Program {
     }
 
     fn copies(&self) -> Vec<figures::Copies> {
-        self.stores.pools().map(|root| copies_of(root.name, root.pool)).collect()
+        let of = |root: Opened<'_>| {
+            let below = root.pool.tree_below().into_iter();
+            let below = below.map(|(name, pool)| copies_of(name, pool, root.name));
+            iter::once(copies_of(root.name, root.pool, "")).chain(below).collect::<Vec<_>>()
+        };
+        self.stores.pools().flat_map(of).collect()
     }
 
     fn tiers(&self) -> Vec<figures::Tier> {
@@ -300,10 +306,14 @@ impl Figures for Program {
 
     fn scrub(&self) -> Vec<figures::Scrub> {
         let of = |root: Opened<'_>| {
-            let ScrubFigures { objects, bytes, damaged, age } = root.pool.scrubs().figures();
-            figures::Scrub { pool: root.name.to_owned(), objects, bytes, damaged, age }
+            let pools = iter::once((root.name, root.pool)).chain(root.pool.tree_below());
+            let scrub = |(name, pool): (&str, &Pool)| {
+                let ScrubFigures { objects, bytes, damaged, age } = pool.scrubs().figures();
+                figures::Scrub { pool: name.to_owned(), objects, bytes, damaged, age }
+            };
+            pools.map(scrub).collect::<Vec<_>>()
         };
-        self.stores.pools().map(of).collect()
+        self.stores.pools().flat_map(of).collect()
     }
 
     fn log(&self) -> Option<figures::Log> {
@@ -343,12 +353,13 @@ impl Program {
     }
 }
 
-/// The figures of a pool's copies and of its log.
-fn copies_of(name: &str, pool: &Pool) -> figures::Copies {
+/// The figures of a pool's copies and of its log; `below` is the pool with stores that it is below.
+fn copies_of(name: &str, pool: &Pool, below: &str) -> figures::Copies {
     let (copies, log) = (pool.copies(), pool.log_figures());
     let skipped = copies.skipped.iter().map(|(why, count)| (why.name(), count));
     figures::Copies {
         pool: name.to_owned(),
+        below: below.to_owned(),
         made: named(&Why::ALL, |why| why.name(), &copies.made),
         bytes: copies.bytes,
         times: figures::Waits {

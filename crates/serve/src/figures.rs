@@ -115,6 +115,9 @@ pub struct Copies {
     /// The name of the pool.
     #[serde(default)]
     pub pool: String,
+    /// The pool with stores that it is below; empty if it has stores itself.
+    #[serde(default)]
+    pub below: String,
     /// Copies made, by purpose; empty when read back.
     #[serde(serialize_with = "as_map", skip_deserializing)]
     pub made: Vec<(&'static str, u64)>,

@@ -152,6 +152,7 @@ impl Figures for Program {
         let second = Duration::from_secs(1);
         vec![figures::Copies {
             pool: "main".into(),
+            below: String::new(),
             made: vec![("repair", 1), ("heat", 5)],
             bytes: 50_331_648,
             times: figures::Waits {

@@ -228,6 +228,18 @@ fn two_stores_on_a_pool_of_pools_lose_nothing_with_a_volume_or_a_pool() {
     assert_eq!(names, ["left/a1", "left/a2", "right/b1", "right/b2"]);
     assert!(used.iter().all(|(_, ops)| *ops > 0), "{used:?}");
     assert!(run(&place, &["top", "--once", "--every", "100ms"]).contains("left/a1"));
+    // Pools below have figures of their own; a mover has looked at each soon.
+    for (pool, promised) in [("main", 2), ("left", 1), ("right", 1)] {
+        for line in [
+            format!("plimsoll_copies_promised{{pool=\"{pool}\"}} {promised}\n"),
+            format!("plimsoll_write_log_waits_total{{pool=\"{pool}\"}} 0\n"),
+        ] {
+            until(|| server.admin("GET /metrics").1.contains(&line));
+        }
+    }
+    let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
+    assert_eq!(figures["copies"]["pool"], "main", "{figures}");
+    assert_eq!(figures["pools"][1]["below"], "main", "{figures}");
     let list = run(&place, &["volume", "list"]);
     for line in ["left ", "a1 ", "b2 "] {
         assert!(list.lines().any(|found| found.starts_with(line)), "{list}");

@@ -206,6 +206,13 @@ impl Pool {
         self.below().into_iter().chain(fast).collect()
     }
 
+    /// All pools below at any depth, by name, each before those below it.
+    #[must_use]
+    pub fn tree_below(&self) -> Vec<(&str, &Self)> {
+        let with_tree = |(name, pool)| std::iter::once((name, pool)).chain(Self::tree_below(pool));
+        self.all_below().into_iter().flat_map(with_tree).collect()
+    }
+
     /// The tiers among its members and those of the pools below.
     #[must_use]
     pub fn tiers(&self) -> Vec<&CacheTier> {

@@ -30,7 +30,7 @@ pub struct Snapshot {
     /// Copies of tables, if stores are on one pool only; see `pools`.
     #[serde(default)]
     pub copies: Option<Copies>,
-    /// Copies of tables of each pool that stores are on.
+    /// Copies of tables of each pool, those below others after them.
     #[serde(default)]
     pub pools: Vec<Copies>,
     /// The log store under time series, if there is one.
@@ -143,7 +143,7 @@ impl Snapshot {
             memory_store_max_bytes: memory.store_max,
             volumes: figures.volumes().into_iter().map(Volume::from).collect(),
             cache_reads: reads.collect(),
-            copies: pools.first().filter(|_| pools.len() == 1).cloned(),
+            copies: only(&pools),
             pools,
             log: figures.log(),
             block: figures.block(),
@@ -155,6 +155,12 @@ impl Snapshot {
             }),
         }
     }
+}
+
+/// The pool that stores are on, if they are on one only.
+fn only(pools: &[Copies]) -> Option<Copies> {
+    let mut with_stores = pools.iter().filter(|pool| pool.below.is_empty());
+    with_stores.next().filter(|_| with_stores.next().is_none()).cloned()
 }
 
 impl From<figures::Volume> for Volume {
