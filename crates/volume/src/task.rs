@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,6 +49,19 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             }
         }
     })
+}
+
+/// Ready when it is polled again, after the other futures of its task had their turn.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Whether the current thread runs under [`block_on`], so that a system call may be made in place.

@@ -1,15 +1,14 @@
 //! The write path of users' changes.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, join_all, select};
 use policy::merge::{Death, Put};
+use volume::task::yield_now;
 use volume::{Error, ErrorKind, Intent, Result};
 
 use super::file::{File, Role};
@@ -479,19 +478,6 @@ impl super::LogState {
             FileId(id)
         })
     }
-}
-
-/// Yields once, so that other tasks run first.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// The length of a change's record.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
@@ -33,6 +33,9 @@ const HINT: Io = Io::new(Origin::Merge { space_pressure_percent: 30 }, Step::Dat
 const WAITING_MAX: usize = 16;
 /// Files sealed at the same time, for each device: each waits for it three times, and other tasks write there too.
 const SEALED_AT_ONCE: usize = 4;
+
+/// Dead files removed at the same time.
+const REMOVED_AT_ONCE: usize = 64;
 
 /// A file to be sealed.
 pub(super) struct Sealing {
@@ -375,45 +378,47 @@ impl Inner {
         self.end_lease().await
     }
 
-    /// Removes dead files that no reader holds; says whether there were any.
+    /// Removes dead files that no reader holds, many together, so that they share the syncs of a pool's manifest; says whether
+    /// there were any.
     pub(super) async fn remove_dead(&self, member: usize) -> Result<bool> {
-        let disk = &self.disks[member];
         let mut any = false;
         loop {
-            let next = {
-                let mut state = self.state();
-                let dying = &mut state.members[member].dying;
-                let free = dying.iter().position(|dying| Arc::strong_count(&dying.handle) == 1);
-                let Some(at) = free else { return Ok(any) };
-                let File { id, ref name, .. } = *dying[at].handle;
-                (id, name.clone())
+            let free: Vec<_> = {
+                let state = self.state();
+                let dying = state.members[member].dying.iter();
+                let free = dying.filter(|dying| Arc::strong_count(&dying.handle) == 1);
+                let of = |File { id, name, .. }: &File| (*id, name.clone());
+                free.map(|dying| of(&dying.handle)).take(REMOVED_AT_ONCE).collect()
             };
-            let (next, name) = next;
-            self.remove_objects(disk, next, &name).await?;
-            let mut state = self.state();
-            let place = &mut state.members[member];
-            place.removals += 1;
-            let removal = place.removals;
-            if let Some(at) = place.dying.iter().position(|dying| dying.handle.id == next) {
-                let dying = place.dying.swap_remove(at);
-                place.own = place.own.saturating_sub(dying.len);
-                place.pending_removals.push(super::state::PendingRemoval {
-                    layout: dying.layout,
-                    sequence_min: dying.sequence_min,
-                    removal,
-                });
+            if free.is_empty() {
+                return Ok(any);
             }
+            let removed = free.iter().map(|(id, name)| self.remove_file(member, *id, name));
+            join_all(removed).await.into_iter().collect::<Result<()>>()?;
             any = true;
         }
     }
 
-    /// The file goes before its hint: a hint without a file is ignored.
-    async fn remove_objects(&self, disk: &super::Disk, id: FileId, name: &Name) -> Result<()> {
-        for name in [name, &self.names.of(Role::Hint(id))] {
-            match disk.volume.remove(name).await {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+    async fn remove_file(&self, member: usize, id: FileId, name: &Name) -> Result<()> {
+        let volume = &self.disks[member].volume;
+        let hint = self.names.of(Role::Hint(id));
+        // A crash may leave one of them: a hint without a file is ignored, and a dead file is found dead again.
+        let (file, hint) = join(volume.remove(name), volume.remove(&hint)).await;
+        for removed in [file, hint] {
+            removed.or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+        }
+        let mut state = self.state();
+        let place = &mut state.members[member];
+        place.removals += 1;
+        let removal = place.removals;
+        if let Some(at) = place.dying.iter().position(|dying| dying.handle.id == id) {
+            let dying = place.dying.swap_remove(at);
+            place.own = place.own.saturating_sub(dying.len);
+            place.pending_removals.push(super::state::PendingRemoval {
+                layout: dying.layout,
+                sequence_min: dying.sequence_min,
+                removal,
+            });
         }
         Ok(())
     }

@@ -42,6 +42,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use policy::purpose::Io;
+use volume::task::yield_now;
 use volume::{Error, ErrorKind, Intent, IoBuf, Name, Result};
 
 use self::home::{Copy, EXTENT, Home, Snapshot, on_each, partition};
@@ -326,6 +327,8 @@ impl<S: Replay, A: Anchor<S>> Journal<S, A> {
         if self.is_durable(lsn) {
             return Ok(());
         }
+        // Calls that were begun together record their edits first: one sync covers all of them.
+        yield_now().await;
         // Other tasks may write during this sync: the next sync covers their edits.
         let (generation, frames, upto, copies) = {
             let mut home = self.home.lock().await;
