@@ -35,6 +35,8 @@ struct Run {
     at: u32,
     /// Bytes before `end` that were skipped and did not come yet; at most [`SLACK`].
     skipped: u32,
+    /// The bytes of its requests, as far as they fit.
+    bytes: u32,
     /// How often it went on: at most [`PROVEN`].
     steps: u8,
     is_used: bool,
@@ -51,6 +53,16 @@ impl Run {
     }
 }
 
+impl Bucket {
+    /// The run that a request continues.
+    fn find(&self, object: u64, offset: u64, len: u64) -> Option<usize> {
+        let is_of = |run: &Run| run.is_used && run.object == object;
+        let exact = self.runs.iter().position(|run| is_of(run) && run.end == offset);
+        let is_near = |run: &Run| is_of(run) && run.steps >= PROVEN && run.is_near(offset, len);
+        exact.or_else(|| self.runs.iter().position(is_near))
+    }
+}
+
 impl Runs {
     /// Remembers about `runs` runs.
     #[must_use]
@@ -63,20 +75,13 @@ impl Runs {
     ///
     /// `object` is a hash of whatever offsets are counted in: for a device that is stored as many objects, the device.
     pub fn note(&mut self, object: u64, offset: u64, len: u64) -> bool {
-        let mixed = object.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let at = (u128::from(mixed) * self.buckets.len() as u128) >> 64;
-        let bucket = &mut self.buckets[at as usize];
+        let place = self.bucket(object);
+        let bucket = &mut self.buckets[place];
         bucket.requests = bucket.requests.wrapping_add(1);
         let now = bucket.requests;
         let end = offset.saturating_add(len);
-        let of_object = |run: &&mut Run| run.is_used && run.object == object;
-        let exact = bucket.runs.iter_mut().filter(of_object).find(|run| run.end == offset);
-        let near = |run: &&mut Run| run.steps >= PROVEN && run.is_near(offset, len);
-        let found = match exact {
-            Some(exact) => Some(exact),
-            None => bucket.runs.iter_mut().filter(of_object).find(near),
-        };
-        if let Some(run) = found {
+        if let Some(found) = bucket.find(object, offset, len) {
+            let run = &mut bucket.runs[found];
             if offset >= run.end {
                 let skipped = u64::from(run.skipped) + (offset - run.end);
                 run.skipped = skipped.min(SLACK) as u32;
@@ -84,6 +89,7 @@ impl Runs {
                 run.skipped -= (len as u32).min(run.skipped);
             }
             run.end = run.end.max(end);
+            run.bytes = run.bytes.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
             run.steps = (run.steps + 1).min(PROVEN);
             run.at = now;
             return true;
@@ -94,8 +100,21 @@ impl Runs {
             (run.is_used, is_going_on, u32::MAX - age)
         };
         if let Some(least) = bucket.runs.iter_mut().min_by_key(worth) {
-            *least = Run { object, end, at: now, skipped: 0, steps: 0, is_used: true };
+            let bytes = u32::try_from(len).unwrap_or(u32::MAX);
+            *least = Run { object, end, at: now, skipped: 0, bytes, steps: 0, is_used: true };
         }
         false
+    }
+
+    /// The bytes of the run that a request would continue; 0 if it would begin one. Notes nothing.
+    #[must_use]
+    pub fn before(&self, object: u64, offset: u64, len: u64) -> u64 {
+        let bucket = &self.buckets[self.bucket(object)];
+        bucket.find(object, offset, len).map_or(0, |found| bucket.runs[found].bytes.into())
+    }
+
+    fn bucket(&self, object: u64) -> usize {
+        let mixed = object.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((u128::from(mixed) * self.buckets.len() as u128) >> 64) as usize
     }
 }

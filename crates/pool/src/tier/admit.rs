@@ -29,6 +29,13 @@ pub trait Admit: Send {
         false
     }
 
+    /// Whether a write of `bytes`, which [`Admit::request`] did not hear of yet, is a part of a bulk load: nobody may read it soon,
+    /// and the slow volume takes it in as few operations as a flush would. By default no.
+    fn is_bulk(&self, object: u32, bytes: &Range<u64>) -> bool {
+        let _ = (object, bytes);
+        false
+    }
+
     /// An access to a unit that has no place. The answer counts for reads.
     fn missed(&mut self, access: Access, now: Instant) -> Admission;
 

@@ -51,6 +51,8 @@ impl Fast {
         if map.is_dead() {
             return Begun::Past;
         }
+        // What is dirty already stays so: it would be flushed before the slow volume could take the write.
+        let may_grow = may_grow && !(counts && self.is_bulk(&mut map, object, range));
         let (mut marked, mut missing) = (Vec::new(), Vec::new());
         for extent in units(range, self.unit) {
             let (part, pages) = self.part(extent, range);

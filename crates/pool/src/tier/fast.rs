@@ -276,6 +276,11 @@ impl Fast {
         (fills, is_short)
     }
 
+    /// Whether a write that the filter did not hear of yet is a part of a bulk load.
+    pub(super) fn is_bulk(&self, map: &mut Map, object: u32, range: &Range<u64>) -> bool {
+        self.accesses.tell(&mut map.batch).admit.is_bulk(object, range)
+    }
+
     /// Has the filter hear of a write.
     pub(super) fn written(&self, map: &mut Map, object: u32, range: &Range<u64>) {
         let Telling { mut admit, now } = self.accesses.tell(&mut map.batch);

@@ -10,6 +10,12 @@ use super::admit::{Admission, Admit};
 /// Sequential runs that are remembered, in 32 bytes each.
 const RUNS: usize = 4096;
 
+/// The bytes of a sequential run from which on its large writes are a bulk load, and the least large write: the kernel cuts a
+/// sequential one into as much. Smaller writes are worth keeping however long the run is, as those of a log: the slow volume
+/// would charge an operation for each, and takes them together when they are flushed.
+const BULK: u64 = 1 << 20;
+const BULK_WRITE: u64 = 64 << 10;
+
 /// Units that the window is sized by at most, so that the filter of a large cache takes 128 MiB. It is as long for all larger
 /// ones.
 const UNITS_MAX: u64 = 1 << 22;
@@ -38,6 +44,11 @@ impl Lazy {
 impl Admit for Lazy {
     fn request(&mut self, object: u32, bytes: &Range<u64>) -> bool {
         self.runs.note(object.into(), bytes.start, bytes.end - bytes.start)
+    }
+
+    fn is_bulk(&self, object: u32, bytes: &Range<u64>) -> bool {
+        let len = bytes.end - bytes.start;
+        len >= BULK_WRITE && self.runs.before(object.into(), bytes.start, len) >= BULK
     }
 
     fn missed(&mut self, access: Access, now: Instant) -> Admission {
@@ -96,6 +107,20 @@ mod tests {
         let mut lazy = Lazy::new(100, Instant::ZERO);
         let ghost = Access { ghost: true, ..READ };
         assert_eq!(lazy.missed(ghost, Instant::ZERO), Admission::Pages);
+    }
+
+    #[test]
+    fn large_writes_of_a_long_run_are_a_bulk_load() {
+        let mut lazy = Lazy::new(100, Instant::ZERO);
+        for at in (0..BULK).step_by(BULK_WRITE as usize) {
+            assert!(!lazy.is_bulk(1, &(at..at + BULK_WRITE)), "at {at}");
+            lazy.request(1, &(at..at + BULK_WRITE));
+        }
+        assert!(lazy.is_bulk(1, &(BULK..BULK + BULK_WRITE)));
+        // Asking changes nothing; a small write is none, nor is one elsewhere or of another object.
+        assert!(lazy.is_bulk(1, &(BULK..BULK + BULK_WRITE)));
+        assert!(!lazy.is_bulk(1, &(BULK..BULK + BULK_WRITE - 1)));
+        assert!(!lazy.is_bulk(1, &(8 * BULK..9 * BULK)) && !lazy.is_bulk(2, &(BULK..2 * BULK)));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, select};
-use pool::tier::{Always, Marks, Options, Tier, Writes, dirty_marks, has_newest};
+use policy::units::MIB;
+use pool::tier::{Always, Lazy, Marks, Options, Tier, Writes, dirty_marks, has_newest};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
@@ -293,5 +294,32 @@ fn a_burst_makes_no_more_dirty_than_is_allowed() {
         assert!(figures.dirty_bytes <= room * 4 / 5 + PAGE, "{} of {room}", figures.dirty_bytes);
         assert!(figures.dirty_bytes > room / 2, "{} of {room}", figures.dirty_bytes);
         assert_eq!(read(&*object, len - PAGE, PAGE).await, [9; PAGE as usize]);
+    });
+}
+
+#[test]
+fn large_writes_of_a_long_run_go_past_it_and_small_ones_stay() {
+    let clock = Clock::simulated();
+    let (slots, len) = (8 * MIB / UNIT, 4 * MIB);
+    block_on(async {
+        let lazy = Box::new(Lazy::new(slots, clock.now()));
+        let (slow, fast) = (Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")));
+        let tier = Tier::open(slow, Some(fast), back(slots), lazy, &clock).await.unwrap();
+        let object = fill(&tier, "a.inp", len, 1).await;
+        tier.flush().await.unwrap();
+        assert_eq!(tier.figures().dirty_bytes, 0);
+        let large = 64 << 10;
+        for at in (0..len).step_by(large) {
+            let data = IoBuf::from(&vec![2; large][..]);
+            object.write_at(at, data, IO).await.unwrap();
+        }
+        assert_eq!(tier.figures().dirty_bytes, MIB, "that of the first MiB");
+        for at in (2 * MIB..4 * MIB).step_by(PAGE as usize) {
+            object.write_at(at, page(3), IO).await.unwrap();
+        }
+        assert_eq!(tier.figures().dirty_bytes, 3 * MIB);
+        let read = read(&*object, 0, len).await;
+        let (older, newer) = read.split_at(2 * MIB as usize);
+        assert!(older.iter().all(|&byte| byte == 2) && newer.iter().all(|&byte| byte == 3));
     });
 }
