@@ -229,7 +229,7 @@ mod tests {
     fn futures_channel() -> (Sender, impl Future<Output = u32>) {
         let slot = Arc::new(parking_lot::Mutex::new((None, None::<Waker>)));
         let receiver = Arc::clone(&slot);
-        let receive = std::future::poll_fn(move |cx| {
+        let receive = poll_fn(move |cx| {
             let mut slot = receiver.lock();
             slot.1 = Some(cx.waker().clone());
             slot.0.map_or(Poll::Pending, Poll::Ready)

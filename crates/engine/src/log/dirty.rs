@@ -11,10 +11,10 @@ use super::stream::Stream;
 const PIECE_MAX: u64 = 8 << 20;
 /// But no more than this part of the volume, 1/256.
 const PIECE_SHARE: u64 = 256;
-/// Pieces at the device at the same time. The next one waits there while one is written, or a disk loses a turn between
+/// Pieces at each device at the same time. The next one waits there while one is written, or a disk loses a turn between
 /// them.
-const AT_ONCE: usize = 2;
-/// The most of a volume in the page cache: a piece of each open file, and those at the device.
+pub(super) const AT_ONCE: usize = 2;
+/// The most for each device in the page cache: a piece of each open file, and those at the device.
 const DIRTY_MAX: u64 = 256 << 20;
 /// And no more than this part of it, 1/32: dead records keep their space until the records that superseded them are
 /// durable.
@@ -25,8 +25,9 @@ pub(super) struct Dirty {
     piece: u64,
     max: u64,
     files: BTreeMap<FileId, DirtyFile>,
-    /// Pieces at the device.
+    /// Pieces at the devices, and how many there may be.
     pieces: usize,
+    pieces_max: usize,
     /// Dirty bytes, and bytes of puts that were admitted.
     total: u64,
     /// Waiting puts, in the order they came.
@@ -57,15 +58,18 @@ pub(super) struct Waiter {
 }
 
 impl Dirty {
-    /// Of a volume of `capacity` bytes, with up to `open` files open for puts.
-    pub(super) fn of(capacity: u64, open: u64) -> Self {
+    /// Of a volume of `capacity` bytes on so many devices, with up to `open` files open for puts.
+    pub(super) fn of(capacity: u64, devices: usize, open: u64) -> Self {
         let piece = PIECE_MAX.min(capacity / PIECE_SHARE);
-        let max = (piece * (open + AT_ONCE as u64)).min(DIRTY_MAX).min(capacity / DIRTY_SHARE);
+        let pieces_max = AT_ONCE * devices;
+        let max = piece * (open + pieces_max as u64);
+        let max = max.min(DIRTY_MAX * devices as u64).min(capacity / DIRTY_SHARE);
         Self {
             piece,
             max,
             files: BTreeMap::new(),
             pieces: 0,
+            pieces_max,
             total: 0,
             queue: VecDeque::new(),
             next_ticket: 0,
@@ -103,7 +107,7 @@ impl Dirty {
 
     /// The stream to write back now.
     pub(super) fn due(&self) -> Option<Stream> {
-        if self.pieces >= AT_ONCE {
+        if self.pieces >= self.pieces_max {
             return None;
         }
         let open = self.files.values().filter(|dirty| dirty.is_open && dirty.waiting > 0);
@@ -220,7 +224,7 @@ mod tests {
 
     /// Pieces of 1 MiB, and room for three.
     fn dirty() -> Dirty {
-        let dirty = Dirty::of(256 * MIB, 1);
+        let dirty = Dirty::of(256 * MIB, 1, 1);
         assert_eq!((dirty.piece, dirty.max), (MIB, 3 * MIB));
         dirty
     }

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, join, join_all, join4, select};
+use futures_util::future::{Either, join_all, join4, select};
 use policy::merge::{Death, Fill, Group, Pick, Placed, Reading, Written, reading};
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
@@ -24,6 +24,7 @@ use volume::heartbeat::Heartbeat;
 use volume::layer::reserve::Reserve;
 use volume::{Error, ErrorKind, IoBufMut, Result};
 
+use super::dirty::AT_ONCE;
 use super::file::{File, Role};
 use super::format::{self, Entries, Entry, Head, Kind, Layout};
 use super::index::Place;
@@ -143,8 +144,8 @@ impl Inner {
             }
             self.syncs.ended();
         };
-        // One piece waits at the device while it writes the other, or a disk loses a turn between them.
-        let writes = join(self.write_back_always(member), self.write_back_always(member));
+        let pieces = AT_ONCE * self.devices_of_each();
+        let writes = join_all((0..pieces).map(|_| self.write_back_always(member)));
         join4(merges, seals, syncs, writes).await;
     }
 

@@ -108,8 +108,8 @@ pub struct Options {
     /// The number of partitions that keys are spread over; they are assigned to volumes in turn. Default 1 for each
     /// volume. More write in parallel, and have more files open.
     pub partitions: u16,
-    /// The number of devices that the volumes are on: of a pool, its volumes. So many files are merged at once, and four
-    /// times as many sealed. Default one for each volume.
+    /// The number of devices that the volumes are on: of a pool, its volumes. So many files are merged at once, twice as many
+    /// written back, and four times as many sealed. Default one for each volume.
     pub devices: u16,
     /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less, but keep more room
     /// unused. Where that is more than `live` leaves, [`Rule::DeathTime`] seals them earlier, down to 64 KiB
@@ -182,6 +182,11 @@ impl Options {
             set_aside: 0,
             allocates: true,
         }
+    }
+
+    /// How many devices are below each of so many volumes.
+    fn devices_of_each(&self, volumes: usize) -> usize {
+        (usize::from(self.devices) / volumes).max(1)
     }
 
     /// How many files may be open at once on a volume, for puts and for copies.
@@ -653,7 +658,7 @@ impl Inner {
 
     /// How many devices are below a volume.
     fn devices_of_each(&self) -> usize {
-        (usize::from(self.options.devices) / self.disks.len()).max(1)
+        self.options.devices_of_each(self.disks.len())
     }
 
     /// The volume of a partition, by its position.

@@ -188,7 +188,10 @@ impl Store {
         }
         let states = disks.iter().zip(spaces);
         let states = states
-            .map(|(disk, (space, partitions))| member_state(&options, disk, space, partitions))
+            .map(|(disk, (space, partitions))| {
+                let devices = options.devices_of_each(disks.len());
+                member_state(&options, disk, space, partitions, devices)
+            })
             .collect();
         let syncs = Heartbeat::new("syncing the log store", ROUND_MAX, &clock);
         let inner = Inner {
@@ -276,7 +279,13 @@ fn check_members(
     Ok(())
 }
 
-fn member_state(options: &Options, disk: &Disk, space: Space, partitions: u64) -> MemberState {
+fn member_state(
+    options: &Options,
+    disk: &Disk,
+    space: Space,
+    partitions: u64,
+    devices: usize,
+) -> MemberState {
     let capacity = options.quota.min(space.total);
     let limits = options.limits(capacity, partitions);
     let held = disk.reserve.as_ref().map_or(0, Reserve::held);
@@ -299,7 +308,7 @@ fn member_state(options: &Options, disk: &Disk, space: Space, partitions: u64) -
         removals: 0,
         counts: Default::default(),
         refused: 0,
-        dirty: Dirty::of(capacity, partitions * u64::from(groups)),
+        dirty: Dirty::of(capacity, devices, partitions * u64::from(groups)),
         doubtful: Vec::new(),
         away: None,
         passed_over: None,
