@@ -8,6 +8,7 @@
 //! ```
 //! Everything is the real one, in virtual time. Each arm opens a pool of its own, with the same data and the same requests.
 
+mod arms;
 mod case;
 mod figures;
 mod rows;

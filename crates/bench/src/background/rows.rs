@@ -1,6 +1,7 @@
 //! The rows.
 
-use super::case::{Case, Layout, Pace, Work};
+use super::arms::{Layout, Work};
+use super::case::{Case, Pace};
 use super::figures::Run;
 use super::{Cell, Row};
 use crate::compare::ReportWriter;

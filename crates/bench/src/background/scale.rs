@@ -6,9 +6,15 @@ use policy::contract::spec::Bought;
 use policy::contract::{Contract, catalogue};
 use policy::units::{Bytes, GIB, MIB};
 
-use super::stand::{PUTS_PER_SEC, VALUE, VOLUMES};
 use crate::Profile;
 use crate::report::Report;
+
+/// One more than the fragments of an object: so many are left when one is lost.
+pub(super) const VOLUMES: usize = 7;
+
+/// Bytes of a value of the log store, and how many are put a second.
+pub(super) const VALUE: usize = 8 << 10;
+pub(super) const PUTS_PER_SEC: u64 = 256;
 
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug)]

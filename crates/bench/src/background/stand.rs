@@ -29,19 +29,12 @@ use volume::layer::simulate::Simulate;
 use volume::mem::Mem;
 use volume::{Clock, Error, ErrorKind, IoBuf, IoBufMut, Pending};
 
-use super::case::{Layout, Work};
-use super::scale::gp3;
+use super::arms::{Layout, Work};
+use super::scale::{PUTS_PER_SEC, VALUE, VOLUMES, gp3};
 use crate::tier::volumes::{Target, stamped};
-
-/// One more than the fragments of an object: so many are left when one is lost.
-pub(super) const VOLUMES: usize = 7;
 
 /// The objects that the device is cut into, of whole regions.
 const EXTENTS: u64 = 16;
-
-/// Bytes of a value of the log store, and how many are put a second.
-pub(super) const VALUE: usize = 8 << 10;
-pub(super) const PUTS_PER_SEC: u64 = 256;
 
 /// Room of the log store where merges have work, and where they have none.
 const ROOM: [u64; 2] = [64 * MIB, 4096 * MIB];
