@@ -190,7 +190,7 @@ fn files_of_several_partitions_are_merged_at_once() {
         let took = clock.now().since(begun);
         two.plan.clear();
         let wrong = |store: &Store| {
-            let version = |n: u64| u64::from(n % 3 == 0);
+            let version = |n: u64| u64::from(n.is_multiple_of(3));
             let read = |n: u64| two.rig.get(store, &n.to_be_bytes());
             (0..KEYS).find(|&n| read(n) != Some(value(n + version(n), 5000)))
         };
