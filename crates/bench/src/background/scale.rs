@@ -9,7 +9,7 @@ use policy::units::{Bytes, GIB, MIB};
 use crate::Profile;
 use crate::report::Report;
 
-/// One more than the fragments of an object: so many are left when one is lost.
+/// One more than an object has fragments: after the loss of one, each fragment still has a volume of its own.
 pub(super) const VOLUMES: usize = 7;
 
 /// Bytes of a value of the log store, and how many are put a second.

@@ -58,7 +58,7 @@ pub(super) struct Waiter {
 }
 
 impl Dirty {
-    /// Of a volume of `capacity` bytes on so many devices, with up to `open` files open for puts.
+    /// A volume of `capacity` bytes, which lies on `devices` devices, and to which puts write up to `open` files.
     pub(super) fn of(capacity: u64, devices: usize, open: u64) -> Self {
         let piece = PIECE_MAX.min(capacity / PIECE_SHARE);
         let pieces_max = AT_ONCE * devices;

@@ -50,7 +50,7 @@ const SYNC_AT_ONCE: u8 = 50;
 const DEAD_USUAL: u64 = 2;
 /// See `DEAD_USUAL`.
 const DEAD_MIN: u64 = 16;
-/// At most so many files are passed over because one of their layout is being merged.
+/// The most files that a task passes over because another one merges a file of their layout.
 const PASSED_MAX: usize = 16;
 /// Bytes read at a time. A disk that does another I/O in between takes some 6 ms to come back: a fifth of the time that
 /// it reads this much in.
@@ -98,7 +98,7 @@ impl Drop for Picked<'_> {
     }
 }
 
-/// A layout whose files nobody else merges, until it is dropped.
+/// The claim of a layout: until this is dropped, no other task merges a file of it.
 struct Merging<'a> {
     inner: &'a Inner,
     member: usize,
@@ -323,7 +323,7 @@ impl Inner {
         if self.tend_once(member).await? || self.seal_dead(member, DEAD_MIN) {
             return Ok(true);
         }
-        // What could be merged is, by another task.
+        // Another task merges what this one could.
         let is_under_way = !self.disks[member].merging.lock().is_empty();
         if is_under_way {
             self.wait(seen, LOOK).await;

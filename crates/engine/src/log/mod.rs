@@ -184,7 +184,7 @@ impl Options {
         }
     }
 
-    /// How many devices are below each of so many volumes.
+    /// The number of devices below each volume of a store that has `volumes` of them.
     fn devices_of_each(&self, volumes: usize) -> usize {
         (usize::from(self.devices) / volumes).max(1)
     }

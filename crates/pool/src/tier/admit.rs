@@ -29,8 +29,8 @@ pub trait Admit: Send {
         false
     }
 
-    /// Whether a write of `bytes`, which [`Admit::request`] did not hear of yet, is a part of a bulk load: nobody may read it soon,
-    /// and the slow volume takes it in as few operations as a flush would. By default no.
+    /// Whether a write of `bytes` belongs to a bulk load, which users hardly read soon, and which the slow volume takes in as few
+    /// operations as a flush would. The tier asks this before it calls [`Admit::request`]. By default no.
     fn is_bulk(&self, object: u32, bytes: &Range<u64>) -> bool {
         let _ = (object, bytes);
         false
