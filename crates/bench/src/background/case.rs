@@ -112,6 +112,7 @@ impl Bencher<'_> {
                 futures_util::join!(stand.work(), watch);
             };
             let answers = beside(users, all).await?;
+            stand.must_work()?;
             Ok(Run {
                 answers,
                 granted: stand.granted().since(&before),

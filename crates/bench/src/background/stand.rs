@@ -1,5 +1,6 @@
 //! A device and a log store on a pool of simulated volumes, and the pool's own work.
 
+use std::cell::RefCell;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +64,8 @@ pub(super) struct Stand {
     pub(super) device: Device,
     /// Lets scrubs read the device, too.
     _verifying: Verifying,
+    /// The first failure of the work beside the users.
+    failure: RefCell<Option<anyhow::Error>>,
     store: Store,
     work: Work,
 }
@@ -139,6 +142,7 @@ impl Stand {
             store,
             work,
             _verifying: verifying,
+            failure: RefCell::default(),
         };
         // What is complete becomes fragments, and volumes save up what they may.
         stand.pool.recode(Io::new(Origin::Copy, Step::Data)).await;
@@ -164,8 +168,20 @@ impl Stand {
     async fn tend(&self) {
         loop {
             self.clock.sleep(TEND_EVERY).await;
-            self.blocks.tend().await.expect("one volume may be lost");
+            if let Err(error) = self.blocks.tend().await {
+                return self.fail(error.into());
+            }
         }
+    }
+
+    fn fail(&self, error: anyhow::Error) {
+        self.failure.borrow_mut().get_or_insert(error);
+    }
+
+    /// # Errors
+    /// The first of the work beside the users.
+    pub(super) fn must_work(&self) -> anyhow::Result<()> {
+        self.failure.borrow_mut().take().map_or(Ok(()), Err)
     }
 
     async fn rebuild(&self) {
@@ -203,7 +219,9 @@ impl Stand {
         for nth in 0_u64.. {
             let due = Duration::from_secs(nth).div_f64(PUTS_PER_SEC as f64);
             self.clock.sleep_until(begin + due).await;
-            put(&self.store, random.random_range(0..KEYS)).await.expect("the store takes puts");
+            if let Err(error) = put(&self.store, random.random_range(0..KEYS)).await {
+                return self.fail(error.into());
+            }
         }
     }
 
