@@ -1,8 +1,8 @@
 //! Fragments of objects that are written in place: the first ones, and those that take the place of lost ones.
 //!
-//! A new fragment is computed piece by piece while the object is written. The copier claims the rows of a piece, so that
-//! nothing changes in them, and writes it to the new fragment; changes of rows behind it go there, too. See
-//! [`resync`](super::resync).
+//! A new fragment is computed piece by piece while the object is written. A piece is computed without a claim on its rows, as
+//! slowly as the copier's class goes; what changed meanwhile in any fragment of them is computed once more under a claim, in
+//! the users' class. Changes of rows behind it go to the new fragment, too. See [`resync`](super::resync).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -162,14 +162,19 @@ impl Spread {
             inode.resyncs.begin(target)
         };
         let len = || code.fragment_len(handle.inode().len(), index);
+        // While changes of rows wait.
+        let users = Io::new(Origin::UserWrite, how.io.step);
         loop {
             how.ready().await?;
             self.0.catalog.must_live(inode.id)?;
             if let Some(piece) = resync.next(len)? {
-                let _rows = handle.rows(code, rows_of(code, &piece), how.io).await?;
+                let rows = rows_of(code, &piece);
+                // A change that began before the piece was not noted: it ends here.
+                drop(handle.rows(code, rows.clone(), users).await?);
                 copy_piece(handle, (code, index), &piece, target, how.io).await?;
-                while resync.end_piece().is_some() {
-                    copy_piece(handle, (code, index), &piece, target, how.io).await?;
+                let _rows = handle.rows(code, rows, users).await?;
+                while let Some(changed) = resync.end_piece() {
+                    copy_piece(handle, (code, index), &changed, target, users).await?;
                 }
                 continue;
             }
@@ -184,12 +189,10 @@ impl Spread {
             if !resync.is_complete() {
                 continue;
             }
-            // Changes of rows wait from here on.
-            let io = Io::new(Origin::UserWrite, how.io.step);
             for leaf in &target.leaves {
                 leaf.set_len(len()).await?;
             }
-            target.sync(io).await?;
+            target.sync(users).await?;
             let lsn = self.0.catalog.add_copy(inode, &target.placed)?;
             self.0.journal.durable(lsn).await?;
             drop(resync);
@@ -199,7 +202,8 @@ impl Spread {
     }
 }
 
-/// Writes a range of a fragment to a new one, read from another copy of it or computed. The caller has its rows.
+/// Writes a range of a fragment to a new one, read from another copy of it or computed. Where its rows change meanwhile, it has
+/// to be written again.
 async fn copy_piece(
     handle: &Handle,
     (code, index): (Code, usize),

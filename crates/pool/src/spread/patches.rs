@@ -18,6 +18,13 @@ pub(crate) struct Patch {
     pub(crate) bytes: IoBuf,
 }
 
+impl Patch {
+    /// The bytes of the fragment that it changes.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.at..self.at + self.bytes.len() as u64
+    }
+}
+
 /// The patches of rows that were decided and have not reached every fragment. Until then the parity of such a row does not
 /// fit its data, so no fragment of it is computed from the bytes that others have in place.
 #[derive(Default)]

@@ -124,6 +124,11 @@ impl Resync {
         progress.position.clamp(range.start, range.end) - range.start
     }
 
+    /// Notes that bytes from which the piece may be computed change. The caller has claimed them.
+    pub(super) fn note(&self, range: &Range<u64>) {
+        self.progress.lock().note(range);
+    }
+
     /// [`Resyncs::redo`] of one new copy.
     pub(super) fn redo(&self, range: &Range<u64>) {
         self.progress.lock().redo(range);

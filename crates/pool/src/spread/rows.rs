@@ -272,11 +272,11 @@ impl Rows<'_> {
         for resync in inode.resyncs.all() {
             let placed = &resync.target.placed;
             let Some(index) = placed.index().map(usize::from) else { continue };
+            // A piece that is computed meanwhile has old bytes of one fragment and new ones of another.
+            patches.iter().for_each(|patch| resync.note(&patch.range()));
             let len = placed.layout.len(inode.len());
             if index >= self.code.data() && lacks(patches, index) {
-                for Patch { at, bytes, .. } in patches {
-                    resync.redo(&(*at..at + bytes.len() as u64));
-                }
+                patches.iter().for_each(|patch| resync.redo(&patch.range()));
                 continue;
             }
             for patch in patches.iter().filter(|patch| patch.fragment == index) {
