@@ -269,13 +269,13 @@ impl Io {
             (
                 _,
                 Origin::Merge { space_pressure_percent: 81.. }
-                | Origin::Recycle { space_pressure_percent: 81.. },
+                | Origin::Recycle { space_pressure_percent: 87.. },
             ) => Class::Urgent,
             (
                 _,
                 Origin::Compaction { level: 1 | 2 }
                 | Origin::Merge { space_pressure_percent: 30.. }
-                | Origin::Recycle { space_pressure_percent: 30.. },
+                | Origin::Recycle { space_pressure_percent: 50.. },
             ) => Class::Background,
             (
                 _,

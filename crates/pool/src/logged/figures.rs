@@ -35,6 +35,11 @@ impl Counts {
         self.blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
+    /// Changes of rows so far.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
     pub(super) fn waited(&self) {
         self.waits.fetch_add(1, Ordering::Relaxed);
     }
@@ -51,7 +56,7 @@ impl Counts {
             blocks,
             appended_bytes,
             syncs,
-            rows_recycled: self.rows.load(Ordering::Relaxed),
+            rows_recycled: self.rows(),
             blocks_recycled: self.blocks.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
         }

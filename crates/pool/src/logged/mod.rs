@@ -34,11 +34,12 @@ mod turn;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use futures_util::lock::{Mutex as AsyncMutex, MutexGuard};
 use parking_lot::Mutex;
 use policy::intent::Kind;
@@ -72,9 +73,9 @@ const ROUND: Duration = Duration::from_secs(10);
 /// How the log is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of the log, each copy counted once, from which on writes wait until some of it is in place. Shortly before,
-    /// [`Logged::run`] begins to bring blocks in place. Until their files can go, it grows by as much as came in place, and
-    /// by half of this at most.
+    /// Bytes of the log, each copy counted once, from which on writes wait until some of it is in place. From a quarter of it
+    /// on, [`Logged::run`] brings blocks in place with operations that users leave over, and the nearer to it, the more urgently.
+    /// Until their files can go, it grows by as much as came in place, and by half of this at most.
     pub limit: u64,
     /// Bytes of a file of the log: it is removed when all of them are in place.
     pub file_len: u64,
@@ -115,7 +116,11 @@ struct Shared {
     /// The number of the last change of a row.
     changes: AtomicU64,
     recycling: AsyncMutex<()>,
-    /// Bytes of blocks that came in place since files were last let go.
+    /// Whether [`Logged::run`] runs.
+    runs: AtomicBool,
+    /// Whether its last round brought nothing in place.
+    is_stuck: AtomicBool,
+    /// Bytes of blocks that came in place since a file was last let go.
     placed: AtomicU64,
     /// Writes that wait for room.
     waiting: Mutex<Vec<Waker>>,
@@ -146,6 +151,8 @@ impl Logged {
             needed: Mutex::default(),
             changes: AtomicU64::new(0),
             recycling: AsyncMutex::default(),
+            runs: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
             placed: AtomicU64::new(0),
             waiting: Mutex::default(),
             spending: Mutex::new(Spending::new(options.price)),
@@ -174,38 +181,60 @@ impl Logged {
         figures.with(blocks.bytes(), newer, self.shared.appended())
     }
 
-    /// Brings blocks in place while the log is nearly full. Runs until it is dropped, and tells `heartbeat` of its
+    /// Brings blocks in place while the log is more than a quarter full. Runs until it is dropped, and tells `heartbeat` of its
     /// rounds.
     pub async fn run(&self, clock: &Clock, heartbeat: &Heartbeat) {
+        let _runs = Runs::begin(&self.shared);
         loop {
-            if !self.wait_until_nearly_full(clock).await {
+            if !self.wait_until_due(clock).await {
                 heartbeat.completed();
                 continue;
             }
-            let before = self.shared.blocks.bytes();
-            let recycled = {
+            let round = async {
                 let _one = self.shared.recycling.lock().await;
                 self.shared.recycle_oldest().await
             };
+            let recycled = self.watched(round, clock, heartbeat).await;
             match &recycled {
-                Ok(()) => heartbeat.completed(),
+                Ok(_) => heartbeat.completed(),
                 Err(e) => {
                     tracing::warn!("blocks stay in the log of objects in place for now: {e}");
                     heartbeat.failed(e);
                 }
             }
-            if recycled.is_err() || self.shared.blocks.bytes() >= before {
+            let is_stuck = !recycled.unwrap_or(false);
+            self.shared.is_stuck.store(is_stuck, Ordering::Release);
+            if is_stuck {
+                self.shared.wake_waiting();
                 clock.sleep(PAUSE).await;
             }
         }
     }
 
-    /// False if the log is not nearly full after some seconds.
-    async fn wait_until_nearly_full(&self, clock: &Clock) -> bool {
+    /// A round takes minutes where users leave few operations over. While rows come in place, it is at work.
+    async fn watched<T>(
+        &self,
+        round: impl Future<Output = T>,
+        clock: &Clock,
+        heartbeat: &Heartbeat,
+    ) -> T {
+        let mut round = pin!(round);
+        loop {
+            let rows = self.shared.figures.rows();
+            match select(round.as_mut(), pin!(clock.sleep(ROUND))).await {
+                Either::Left((ended, _)) => return ended,
+                Either::Right(_) if self.shared.figures.rows() > rows => heartbeat.completed(),
+                Either::Right(_) => {}
+            }
+        }
+    }
+
+    /// False if the log is not a quarter full after some seconds.
+    async fn wait_until_due(&self, clock: &Clock) -> bool {
         let mut sleep = pin!(clock.sleep(ROUND));
         poll_fn(|cx| {
             *self.shared.due.lock() = Some(cx.waker().clone());
-            match self.shared.is_nearly_full() {
+            match self.shared.is_due() {
                 true => Poll::Ready(true),
                 false => sleep.as_mut().poll(cx).map(|()| false),
             }
@@ -234,7 +263,24 @@ impl Logged {
         }
         // Else an opening would take all of the last file for newer than its places.
         shared.blocks.end_file().await;
-        shared.recycle_oldest().await
+        shared.recycle_oldest().await.map(drop)
+    }
+}
+
+/// While it lives, [`Logged::run`] brings blocks in place, and writes only wait for it.
+struct Runs<'a>(&'a Shared);
+
+impl<'a> Runs<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.runs.store(true, Ordering::Release);
+        Self(shared)
+    }
+}
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.0.runs.store(false, Ordering::Release);
+        self.0.wake_waiting();
     }
 }
 
@@ -268,7 +314,7 @@ impl Shared {
     /// # Errors
     /// Nothing can be brought in place, and the log has outgrown its limit by as much again.
     async fn make_room(&self) -> Result<()> {
-        if self.is_nearly_full()
+        if self.is_due()
             && let Some(waker) = self.due.lock().take()
         {
             waker.wake();
@@ -278,26 +324,32 @@ impl Shared {
         }
         self.figures.waited();
         while let Some(_one) = self.turn_without_room().await {
-            let before = self.blocks.bytes();
-            let recycled = self.recycle_oldest().await;
-            if self.blocks.bytes() < before {
-                continue;
+            match self.recycle_oldest().await {
+                Ok(true) => {}
+                Err(e) if self.blocks.bytes() >= 2 * self.options.limit => {
+                    return Err(e.within("the log is full"));
+                }
+                _ => return Ok(()),
             }
-            return match recycled {
-                Err(e) if before >= 2 * self.options.limit => Err(e.within("the log is full")),
-                _ => Ok(()),
-            };
         }
         Ok(())
     }
 
     /// Whether the log takes a write. A file goes only once all its blocks are in place, and with writes all over a device
     /// these are in nearly all rows: writes that waited for the file would wait for all of the log. So they go on at the
-    /// rate at which blocks come in place.
+    /// rate at which blocks come in place, and without them while none can.
     fn has_room(&self) -> bool {
         let limit = self.options.limit;
-        let placed = self.placed.load(Ordering::Acquire).min(limit / 2);
-        self.blocks.bytes() < limit.saturating_add(placed)
+        let more = match self.is_stuck.load(Ordering::Acquire) {
+            true => limit,
+            false => self.placed.load(Ordering::Acquire).min(limit / 2),
+        };
+        self.blocks.bytes() < limit.saturating_add(more)
+    }
+
+    /// Whether writes do not leave it to [`Logged::run`] to bring blocks in place.
+    fn is_left_to_writes(&self) -> bool {
+        !self.runs.load(Ordering::Acquire) || self.is_stuck.load(Ordering::Acquire)
     }
 
     /// Waits until the log takes a write: then none; or it is the caller's turn to bring blocks in place.
@@ -308,7 +360,8 @@ impl Shared {
             self.waiting.lock().push(cx.waker().clone());
             match self.has_room() {
                 true => Poll::Ready(None),
-                false => turn.as_mut().poll(cx).map(Some),
+                false if self.is_left_to_writes() => turn.as_mut().poll(cx).map(Some),
+                false => Poll::Pending,
             }
         })
         .await
@@ -326,8 +379,9 @@ impl Shared {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    fn is_nearly_full(&self) -> bool {
-        self.blocks.bytes() >= self.options.limit / 8 * 7
+    /// Whether blocks should go in place.
+    fn is_due(&self) -> bool {
+        self.blocks.bytes() >= self.options.limit / 4
     }
 
     fn object(self: &Arc<Self>, handle: Handle, spread: &Spread) -> Result<Arc<dyn Object>> {

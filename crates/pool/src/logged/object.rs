@@ -282,11 +282,7 @@ impl Logged {
         self.zero(len, old - len, SYNC).await?;
         self.shared.blocks.sync().await?;
         let width = self.base.width() * BLOCK;
-        {
-            let _one = self.shared.recycling.lock().await;
-            let rows = len / width..old.div_ceil(width);
-            self.shared.bring_in_place(&self.base, rows).await?;
-        }
+        self.shared.bring_in_place(&self.base, len / width..old.div_ceil(width)).await?;
         let _alone = self.base.resizing.lock().await;
         let _all = self.base.changes.exclusive().await;
         self.base.handle.set_len(len).await?;

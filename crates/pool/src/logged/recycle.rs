@@ -81,30 +81,33 @@ impl Drop for Pinned<'_> {
     }
 }
 
-/// A round of bringing blocks in place. When it ends, the files that it could let go are gone: what came in place gives no
-/// more room than they do.
-struct Round<'a>(&'a Shared);
-
-impl Drop for Round<'_> {
-    fn drop(&mut self) {
-        self.0.placed.store(0, Ordering::Release);
-        self.0.wake_waiting();
-    }
+/// Who waits for blocks to go in place.
+#[derive(Clone, Copy)]
+enum For {
+    /// Nobody, or writes that need room: more urgent, the fuller the log.
+    Room,
+    /// The caller.
+    Caller,
 }
 
 impl Shared {
-    /// The purpose of bringing blocks in place: more urgent, the fuller the log.
-    fn io(&self) -> Io {
-        let full = 100 * self.blocks.bytes() / self.options.limit.max(1);
+    /// The purpose of bringing blocks in place.
+    fn io(&self, whom: For) -> Io {
+        let full = match whom {
+            For::Room => 100 * self.blocks.bytes() / self.options.limit.max(1),
+            For::Caller => 100,
+        };
         let space_pressure_percent = u8::try_from(full).unwrap_or(u8::MAX);
         Io::new(Origin::Recycle { space_pressure_percent }, Step::Data)
     }
 
-    /// Brings in place what the oldest file has the newest values of, and removes files that nothing needs then.
+    /// Brings in place what the oldest file has the newest values of, and removes files that nothing needs then. False: there
+    /// was nothing to do.
     ///
     /// # Errors
     /// The first of a row, after all were tried.
-    pub(super) async fn recycle_oldest(&self) -> Result<()> {
+    pub(super) async fn recycle_oldest(&self) -> Result<bool> {
+        let before = self.figures.rows();
         let blocks = self.blocks.with_index(|index| index.oldest());
         let mut rows = BTreeMap::new();
         for (object, block) in blocks {
@@ -119,33 +122,41 @@ impl Shared {
         let rows = rows.into_iter();
         let rows: Vec<_> =
             rows.map(|((object, number), width)| Row { object, number, width }).collect();
-        let _round = Round(self);
-        let changed = self.recycle_rows(&rows).await;
-        self.trim().await?;
-        changed
+        let changed = self.recycle_rows(&rows, For::Room).await;
+        let freed = self.trim().await?;
+        changed?;
+        Ok(freed || self.figures.rows() > before)
     }
 
     /// Brings these rows in place.
     ///
     /// # Errors
     /// The first of a row, after all were tried.
-    async fn recycle_rows(&self, rows: &[Row]) -> Result<()> {
+    async fn recycle_rows(&self, rows: &[Row], whom: For) -> Result<()> {
         let mut all = Ok(());
         for group in self.groups(rows) {
             let price = self.spending.lock().price;
-            let fetched = self.fetch(&group, price, self.io()).await;
-            let changed = group.into_iter().map(|row| self.recycle(row, &fetched));
+            let fetched = self.fetch(&group, price, self.io(whom)).await;
+            let changed = group.into_iter().map(|row| self.recycle(row, whom, &fetched));
             let changed: Vec<_> = stream::iter(changed).buffer_unordered(AT_ONCE).collect().await;
             all = all.and(changed.into_iter().collect());
         }
         all
     }
 
-    /// Removes files that nothing needs. Those of blocks are needed as long as a crash would repeat a change from them.
-    async fn trim(&self) -> Result<()> {
+    /// Removes files that nothing needs; false if there is none. Those of blocks are needed as long as a crash would repeat a
+    /// change from them.
+    async fn trim(&self) -> Result<bool> {
+        let mut freed = false;
         self.rows.end_file().await;
         self.rows.trim(|file| self.let_go(file)).await?;
-        self.blocks.trim(|_| ()).await
+        let trimmed = self.blocks.trim(|_| freed = true).await;
+        if freed {
+            // What came in place gives no more room than these files do.
+            self.placed.store(0, Ordering::Release);
+            self.wake_waiting();
+        }
+        trimmed.map(|()| freed)
     }
 
     /// A file of rows was removed.
@@ -166,7 +177,7 @@ impl Shared {
         let mut rows: Vec<_> = newer.into_iter().map(|(block, _)| block / width).collect();
         rows.dedup();
         let rows: Vec<_> = rows.into_iter().map(|number| Row { object, number, width }).collect();
-        self.recycle_rows(&rows).await
+        self.recycle_rows(&rows, For::Caller).await
     }
 
     /// The object does not exist any more.
@@ -182,9 +193,9 @@ impl Shared {
             .with_index(|index| changes.into_iter().for_each(|change| index.end_change(change)));
     }
 
-    async fn recycle(&self, row: Row, fetched: &Fetched) -> Result<()> {
+    async fn recycle(&self, row: Row, whom: For, fetched: &Fetched) -> Result<()> {
         let changed = match self.base(row.object) {
-            Ok(base) => self.recycle_row(&base, row.number, fetched).await,
+            Ok(base) => self.recycle_row(&base, row.number, self.io(whom), fetched).await,
             Err(e) => Err(e),
         };
         match changed {
@@ -196,8 +207,14 @@ impl Shared {
         }
     }
 
-    async fn recycle_row(&self, base: &Arc<Base>, row: u64, fetched: &Fetched) -> Result<()> {
-        let (object, io) = (base.handle.id(), self.io());
+    async fn recycle_row(
+        &self,
+        base: &Arc<Base>,
+        row: u64,
+        io: Io,
+        fetched: &Fetched,
+    ) -> Result<()> {
+        let object = base.handle.id();
         let first = row * base.width();
         // Before the claim: the checksums may be in a row that has to be claimed to be read.
         let of_row = first..first + base.width();

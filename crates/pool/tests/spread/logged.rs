@@ -2,11 +2,13 @@
 //! any two of six volumes are lost with it.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{Either, join, join_all, select};
 use policy::placement::{Code, RoundRobin, VolumeId};
 use policy::units::{KIB, MIB};
 use pool::Member;
@@ -15,6 +17,8 @@ use pool::spread::{Opening, Spread};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::conformance::{self, Blocking};
+use volume::heartbeat::{Heartbeat, SILENCE_MAX};
+use volume::layer::call::Op;
 use volume::layer::crash::{Crash, Power};
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
@@ -252,6 +256,106 @@ fn a_write_into_a_full_log_waits_for_a_few_rows_and_not_for_all() {
         let read = object.read_at(0, IoBufMut::zeroed(4 << 10), IO).await.unwrap();
         assert!(read.iter().all(|&byte| byte == 2));
     });
+}
+
+/// Until then the log was left alone up to seven eighths of its limit, and a crest of writes found it nearly full.
+#[test]
+fn blocks_go_in_place_from_a_quarter_of_the_log_on() {
+    let (clock, mems) = (Clock::simulated(), mems(6));
+    let options = Options { limit: MIB, file_len: 64 * KIB, ..Options::default() };
+    clock.run(async {
+        let (_pool, logged) = open(&numbered(&mems), options).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        let heartbeat = Heartbeat::new("in place", SILENCE_MAX, &clock);
+        let users = async {
+            for block in 0.. {
+                if logged.figures().bytes >= options.limit / 4 * 3 {
+                    break;
+                }
+                object.write_durable(block * 4 * KIB, filled(4 * KIB, 1), IO).await.unwrap();
+            }
+            clock.sleep(Duration::from_secs(1)).await;
+        };
+        beside(users, logged.run(&clock, &heartbeat)).await;
+        let figures = logged.figures();
+        assert!(figures.bytes <= options.limit / 4, "{figures:?}");
+        assert!(figures.bytes >= options.limit / 8, "more than was asked for: {figures:?}");
+        assert_eq!(figures.waits, 0);
+    });
+}
+
+/// A write that found no room brought a whole file in place by itself, or waited until the background task had slept.
+#[test]
+fn writes_into_a_full_log_wait_for_the_background_task_and_not_long() {
+    const ROW: u64 = 32 * KIB;
+    const ROWS: u64 = 4096;
+    let (clock, plan, mems) = (Clock::simulated(), FaultPlan::new(0), mems(6));
+    let fault = |mem: &Mem| Arc::new(Fault::new(mem.clone(), mem.label(), &plan, &clock));
+    let volumes: Vec<_> = mems.iter().map(fault).collect();
+    let options = Options { limit: 4 * MIB, file_len: MIB / 4, ..Options::default() };
+    clock.run(async {
+        let (_pool, logged) = open(&numbered(&volumes), options).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.set_len(ROWS * ROW).await.unwrap();
+        object.sync(IO).await.unwrap();
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(1))));
+        let heartbeat = Heartbeat::new("in place", SILENCE_MAX, &clock);
+        let users = join_all((0..16).map(async |user| {
+            let mut longest = Duration::ZERO;
+            for nth in 0..400 {
+                // All over the object: each block has a row of its own.
+                let at = (user + nth * 16) * 1021 % ROWS * ROW;
+                let began = clock.now();
+                object.write_durable(at, filled(4 * KIB, 1), IO).await.unwrap();
+                longest = longest.max(clock.now().since(began));
+            }
+            longest
+        }));
+        let longest =
+            beside(users, logged.run(&clock, &heartbeat)).await.into_iter().max().unwrap();
+        let figures = logged.figures();
+        assert!(figures.waits > 100, "the log was never full: {figures:?}");
+        assert!(longest < Duration::from_millis(100), "a write took {longest:?}");
+    });
+}
+
+/// The copier held the claim of a piece's rows over its own I/O, which may wait long in its class.
+#[test]
+fn a_row_changes_while_the_copier_of_a_lost_fragment_waits() {
+    let (clock, plan, mems) = (Clock::simulated(), FaultPlan::new(0), mems(7));
+    let fault = |mem: &Mem| Arc::new(Fault::new(mem.clone(), mem.label(), &plan, &clock));
+    let volumes: Vec<_> = mems.iter().map(fault).collect();
+    clock.run(async {
+        let (pool, logged) = open(&numbered(&volumes[1..]), small()).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.write_durable(0, filled(64 * KIB, 1), IO).await.unwrap();
+        logged.drain().await.unwrap();
+        let id = crate::copying::id_of(&pool, "disk").await;
+        let lost = pool.volume_id("s0").unwrap();
+        pool.drop_copy(id, lost).await.unwrap();
+        const SLOW: Duration = Duration::from_secs(5);
+        let slow = Rule::new(Effect::Slow(SLOW)).volume(mems[1].label());
+        plan.inject(slow.on(Op::Write).named("*.inp"));
+        let repair = async { pool.repair(IO, |_| ()).await.unwrap() };
+        let users = async {
+            clock.sleep(SLOW / 2).await;
+            let began = clock.now();
+            object.write_durable(4 * KIB, filled(4 * KIB, 2), IO).await.unwrap();
+            logged.drain().await.unwrap();
+            clock.now().since(began)
+        };
+        let (repaired, took) = join(repair, users).await;
+        assert_eq!(repaired.made, 1);
+        assert!(took < SLOW / 4, "{took:?}");
+    });
+}
+
+/// Runs `users` to their end while `work` goes on.
+async fn beside<T>(users: impl Future<Output = T>, work: impl Future<Output = ()>) -> T {
+    match select(pin!(users), pin!(work)).await {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => unreachable!("it runs for ever"),
+    }
 }
 
 pub(crate) const SECTOR: u64 = 512;
