@@ -39,6 +39,9 @@ pub(super) async fn unit(shared: &Shared, fast: &Arc<Fast>, unit: Unit, holds: b
         Err(e) => {
             shared.counters.flushes_failed.add(1);
             shared.unflushed.lock().insert(unit, e.to_string());
+            if !shared.is_in_use(fast) {
+                shared.unflushed.lock().remove(&unit);
+            }
         }
     }
     flushed

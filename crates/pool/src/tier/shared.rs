@@ -225,6 +225,8 @@ impl Shared {
 
     /// What is dirty on a fast volume is stale from now on.
     fn lose(&self, fast: &Fast) {
+        // A flush that waits for its turn would write older bytes over those of a change that comes first.
+        fast.slab.close();
         let dirty = fast.map.lock().die();
         let tracks = self.tracks.lock();
         for Pages { unit, runs, .. } in dirty {

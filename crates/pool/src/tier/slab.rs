@@ -1,6 +1,7 @@
 //! The places on the fast volume: one object, whose room is taken at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume, Zeros};
@@ -14,13 +15,15 @@ pub(super) const OWN: Io = Io::new(Origin::Promotion, Step::Data);
 pub(super) struct Slab {
     volume: Arc<dyn Volume>,
     object: Arc<dyn Object>,
+    is_closed: AtomicBool,
 }
 
 impl Slab {
     /// Opens the slab, or makes a new one if there is none of this size; true if it is new.
     pub(super) async fn open(volume: &Arc<dyn Volume>, places: u32) -> Result<(Self, bool)> {
         let (name, len) = (name(), position(places));
-        let of = |object| Self { volume: Arc::clone(volume), object };
+        let of =
+            |object| Self { volume: Arc::clone(volume), object, is_closed: AtomicBool::new(false) };
         match volume.open(&name).await {
             Ok(object) if object.len() == len => return Ok((of(object), false)),
             Ok(object) => {
@@ -45,8 +48,24 @@ impl Slab {
         &self.volume
     }
 
+    /// The volume is given up: every call fails from now on. What it has may be older than what the slow volume has, and its
+    /// places may belong to a slab that is opened later.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// # Errors
+    /// `Unavailable`: the volume was given up.
+    fn must_be_open(&self) -> Result<()> {
+        match self.is_closed.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Unavailable, "the fast volume was given up")),
+            false => Ok(()),
+        }
+    }
+
     /// Reads all of `into` at a position of the slab.
     pub(super) async fn read(&self, at: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        self.must_be_open()?;
         let len = into.len();
         let read = self.object.read_at(at, into, io).await?;
         if read.len() < len {
@@ -57,18 +76,21 @@ impl Slab {
     }
 
     pub(super) async fn write(&self, at: u64, data: IoBuf, io: Io) -> Result<()> {
+        self.must_be_open()?;
         self.object.write_at(at, data, io).await
     }
 
     /// [`Slab::write`], durable on return if `is_durable`.
     pub(super) async fn put(&self, at: u64, data: IoBuf, io: Io, is_durable: bool) -> Result<()> {
         if is_durable {
+            self.must_be_open()?;
             return self.object.write_durable(at, data, io).await;
         }
         self.write(at, data, io).await
     }
 
     pub(super) async fn sync(&self) -> Result<()> {
+        self.must_be_open()?;
         self.object.sync(OWN).await
     }
 }

@@ -12,7 +12,7 @@ use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, ErrorKind, IoBuf, IoBufMut, Volume};
+use volume::{Clock, ErrorKind, IoBuf, IoBufMut, Volume, Zeros};
 
 use crate::rig::{IO, PAGE, UNIT, content, fill, name, options, read};
 
@@ -245,6 +245,39 @@ fn a_fast_volume_that_failed_is_taken_back_if_nothing_changed_meanwhile() {
         let tier = tier.await.unwrap();
         let object = tier.open(&name("a.inp")).await.unwrap();
         assert_eq!(read(&*object, PAGE, PAGE).await, [7; PAGE as usize]);
+    });
+}
+
+/// It waited for a change of the same page, during which the fast volume was given up, and then wrote the older bytes over those
+/// of the change.
+#[test]
+fn a_flush_that_waits_while_the_fast_volume_is_given_up_writes_nothing() {
+    let (clock, plan) = (Clock::simulated(), FaultPlan::new(1));
+    let (slow, fast) = (Mem::new("slow"), Mem::new("fast"));
+    let fault = |mem: &Mem| Arc::new(Fault::new(mem.clone(), mem.label(), &plan, &clock));
+    let run = clock.clone();
+    run.run(async {
+        let tier = open(fault(&slow), fault(&fast), &clock).await;
+        let object = fill(&tier, "a.inp", 2 * UNIT, 1).await;
+        object.write_durable(PAGE, page(7), IO).await.unwrap();
+        assert_eq!(tier.figures().dirty_bytes, PAGE);
+        plan.inject(Rule::new(Effect::Slow(Duration::from_millis(1))).volume("slow"));
+        // After the read of the page comes the record in the journal that it was written back.
+        let broken = Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume("fast");
+        plan.inject(broken.nth(1));
+        let change = object.zero(PAGE, PAGE, Zeros::Keep, IO);
+        let flush = async {
+            clock.sleep(Duration::from_micros(100)).await;
+            tier.flush().await
+        };
+        let (changed, flushed) = join(change, flush).await;
+        changed.unwrap();
+        assert!(!tier.is_attached());
+        assert!(flushed.is_err(), "what it was asked for is lost");
+        assert_eq!(tier.unflushed(), None, "that is told as stale bytes");
+        assert_eq!(read(&*object, PAGE, PAGE).await, [0; PAGE as usize]);
+        let truth = slow.open(&name("a.inp")).await.unwrap();
+        assert_eq!(read(&*truth, PAGE, PAGE).await, [0; PAGE as usize]);
     });
 }
 
