@@ -68,7 +68,7 @@ impl Cache {
             return self.policy.hit(slot);
         }
         let (key, Seen { kind, sequential, .. }) = (key(unit), seen);
-        let ghost = self.policy.remembers(key);
+        let ghost = self.policy.missed(key);
         if !self.promotion.promotes(Access { unit: key, kind, sequential, ghost }, now) {
             return;
         }

@@ -960,7 +960,7 @@ fn a_tiered_pool_has_two_sides_and_is_a_member_of_another() {
     assert!(of("main").scrub_every.is_some());
     assert_ne!(of("main").migration.policy, policy::migrate::Policy::Off);
     let shown = settings.to_string();
-    let wanted = "[pool.cached]\nlayout = \"tiered\"\nfast = \"a\"\nslow = \"b\"\neviction = \"clock2q+\"\npromotion = \"lazy\"\nwrites = \"through\"\n";
+    let wanted = "[pool.cached]\nlayout = \"tiered\"\nfast = \"a\"\nslow = \"b\"\neviction = \"auto\"\npromotion = \"lazy\"\nwrites = \"through\"\n";
     assert!(shown.contains(wanted), "{shown}");
     assert_eq!(parse(&shown).expect("it is a file").pools, settings.pools);
 

@@ -47,7 +47,7 @@ impl Tier {
         });
         let words = Kind::ALL.map(Kind::name);
         let eviction =
-            section.read_or("eviction", Kind::Clock2QPlus.name(), |field| field.word(&words));
+            section.read_or("eviction", Kind::default().name(), |field| field.word(&words));
         let eviction = Kind::ALL.into_iter().find(|kind| kind.name() == eviction);
         let words = Promotion::ALL.map(Promotion::name);
         let default = Promotion::default();
@@ -61,7 +61,7 @@ impl Tier {
             fast: fast?,
             slow: slow?,
             size,
-            eviction: eviction.unwrap_or(Kind::Clock2QPlus),
+            eviction: eviction.unwrap_or_default(),
             promotion: promotion.unwrap_or_default(),
             writes: writes.unwrap_or_default(),
         })

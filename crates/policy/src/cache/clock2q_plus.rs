@@ -40,6 +40,14 @@ struct Entry {
 }
 
 impl Clock2QPlus {
+    fn set(&mut self, slot: Slot, entry: Entry) {
+        let at = slot as usize;
+        if self.entries.len() <= at {
+            self.entries.resize(at + 1, Entry::default());
+        }
+        self.entries[at] = entry;
+    }
+
     fn push_main(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
         entry.in_main = true;
@@ -77,11 +85,7 @@ impl Clock2QPlus {
 
 impl Eviction for Clock2QPlus {
     fn insert(&mut self, slot: Slot, key: u64, bytes: u32) {
-        let at = slot as usize;
-        if self.entries.len() <= at {
-            self.entries.resize(at + 1, Entry::default());
-        }
-        self.entries[at] = Entry { key, bytes, ..Entry::default() };
+        self.set(slot, Entry { key, bytes, ..Entry::default() });
         self.bytes += u64::from(bytes);
         self.len += 1;
         if self.ghosts.take(key).is_some() {
@@ -90,7 +94,7 @@ impl Eviction for Clock2QPlus {
             self.small.push(&mut self.links, slot);
             self.small_bytes += u64::from(bytes);
             self.joined += u64::from(bytes);
-            self.entries[at].joined = self.joined;
+            self.entries[slot as usize].joined = self.joined;
         }
     }
 
@@ -131,7 +135,7 @@ impl Eviction for Clock2QPlus {
 
     fn keep(&mut self, slot: Slot, key: u64, bytes: u32) {
         self.ghosts.take(key);
-        self.entries[slot as usize] = Entry { key, bytes, ..Entry::default() };
+        self.set(slot, Entry { key, bytes, ..Entry::default() });
         self.bytes += u64::from(bytes);
         self.len += 1;
         self.push_main(slot);

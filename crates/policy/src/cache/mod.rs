@@ -11,10 +11,12 @@
 //! | [`Clock2QPlus`] | sets a bit, unless it follows the insertion | entries used again later | VLDB 2026 |
 //! | [`AdaptiveReplacement`] | moves the entry | used last, and used again, balanced by returns | FAST'03 |
 //! | [`Lrfu`] | adds one to a heat that fades | the hottest for their bytes | Lee et al., IEEE ToC 2001 |
+//! | [`Auto`] | as the best of three on a sample | as that one says | Waldspurger et al., ATC'17 |
 //!
 //! A scan flushes an LRU. In the others, entries used once leave early.
 
 mod arc;
+mod auto;
 mod clock2q_plus;
 mod ghosts;
 mod list;
@@ -24,6 +26,7 @@ mod s3_fifo;
 mod sieve;
 
 pub use arc::AdaptiveReplacement;
+pub use auto::Auto;
 pub use clock2q_plus::Clock2QPlus;
 pub use ghosts::Ghosts;
 pub use lrfu::Lrfu;
@@ -42,6 +45,12 @@ pub trait Eviction: Send {
 
     /// The entry was used.
     fn hit(&mut self, slot: Slot);
+
+    /// An access found no entry of this key. Says whether it was evicted lately, as [`remembers`](Self::remembers). A caller
+    /// that does not install each miss should tell all of them.
+    fn missed(&mut self, key: u64) -> bool {
+        self.remembers(key)
+    }
 
     /// The entry leaves for another reason than eviction.
     fn remove(&mut self, slot: Slot);
@@ -85,8 +94,8 @@ pub trait Eviction: Send {
     }
 }
 
-/// The policies by name.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+/// The policies by name. The default is what a cache tier has.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Kind {
     /// [`Lru`].
     Lru,
@@ -100,12 +109,22 @@ pub enum Kind {
     Clock2QPlus,
     /// [`AdaptiveReplacement`].
     Arc,
+    /// [`Auto`].
+    #[default]
+    Auto,
 }
 
 impl Kind {
     /// Every policy.
-    pub const ALL: [Self; 6] =
-        [Self::Lru, Self::Sieve, Self::S3Fifo, Self::Lrfu, Self::Clock2QPlus, Self::Arc];
+    pub const ALL: [Self; 7] = [
+        Self::Lru,
+        Self::Sieve,
+        Self::S3Fifo,
+        Self::Lrfu,
+        Self::Clock2QPlus,
+        Self::Arc,
+        Self::Auto,
+    ];
 
     /// The name in settings and reports.
     #[must_use]
@@ -117,6 +136,7 @@ impl Kind {
             Self::Lrfu => "lrfu",
             Self::Clock2QPlus => "clock2q+",
             Self::Arc => "arc",
+            Self::Auto => "auto",
         }
     }
 
@@ -130,6 +150,7 @@ impl Kind {
             Self::Lrfu => Box::new(Lrfu::default()),
             Self::Clock2QPlus => Box::new(Clock2QPlus::default()),
             Self::Arc => Box::new(AdaptiveReplacement::default()),
+            Self::Auto => Box::new(Auto::default()),
         }
     }
 }

@@ -35,6 +35,14 @@ struct Entry {
 }
 
 impl S3Fifo {
+    fn set(&mut self, slot: Slot, entry: Entry) {
+        let at = slot as usize;
+        if self.entries.len() <= at {
+            self.entries.resize(at + 1, Entry::default());
+        }
+        self.entries[at] = entry;
+    }
+
     fn push_main(&mut self, slot: Slot) {
         self.entries[slot as usize].in_main = true;
         self.main.push(&mut self.links, slot);
@@ -75,11 +83,7 @@ impl S3Fifo {
 
 impl Eviction for S3Fifo {
     fn insert(&mut self, slot: Slot, key: u64, bytes: u32) {
-        let at = slot as usize;
-        if self.entries.len() <= at {
-            self.entries.resize(at + 1, Entry::default());
-        }
-        self.entries[at] = Entry { key, bytes, hits: 0, in_main: false };
+        self.set(slot, Entry { key, bytes, hits: 0, in_main: false });
         self.bytes += u64::from(bytes);
         if self.ghosts.take(key).is_some() {
             self.push_main(slot);
@@ -124,7 +128,7 @@ impl Eviction for S3Fifo {
 
     fn keep(&mut self, slot: Slot, key: u64, bytes: u32) {
         self.ghosts.take(key);
-        self.entries[slot as usize] = Entry { key, bytes, hits: 0, in_main: false };
+        self.set(slot, Entry { key, bytes, hits: 0, in_main: false });
         self.bytes += u64::from(bytes);
         self.push_main(slot);
     }

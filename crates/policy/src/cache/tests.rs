@@ -7,6 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::*;
 
 mod arc;
+mod auto;
 
 /// A cache of entries of one byte each, with keys but no values.
 struct Cache {
@@ -30,6 +31,7 @@ impl Cache {
             self.policy.hit(slot);
             return (true, None);
         }
+        self.policy.missed(key);
         let gone = (self.slots.len() == self.room).then(|| {
             let slot = self.policy.evict().expect("a full cache has entries");
             let gone = self.keys.remove(&slot).expect("only what is there goes");
@@ -89,7 +91,7 @@ impl Naive {
             Kind::Lru => self.queue.pop_back().expect("full").0,
             Kind::Sieve => self.sieve(),
             Kind::S3Fifo | Kind::Clock2QPlus => self.s3_fifo(kind),
-            Kind::Lrfu | Kind::Arc => unreachable!("it has a model of its own"),
+            Kind::Lrfu | Kind::Arc | Kind::Auto => unreachable!("it has a model of its own"),
         });
         if matches!(kind, Kind::S3Fifo | Kind::Clock2QPlus) && !self.ghosts.contains(&key) {
             self.small.push_front((key, 0));
@@ -516,33 +518,34 @@ fn hit_ratios() {
     let moving: Vec<_> =
         zipf.iter().enumerate().map(|(at, page)| page + (at / (ASKED / 20)) as u64 * 500).collect();
     let uniform = skewed(PAGES, 0.0, ASKED);
-    let mut table = String::from("trace, room      lru  sieve  s3-fifo   lrfu  clock2q+    arc\n");
+    let mut table =
+        String::from("trace, room      lru  sieve  s3-fifo   lrfu  clock2q+    arc   auto\n");
     let traces =
         [("zipf", &zipf), ("scanned", &scanned), ("moving", &moving), ("uniform", &uniform)];
     for (name, asked) in traces {
         for percent in [2, 4, 10] {
             let ratios = Kind::ALL.map(|kind| hit_ratio(kind, PAGES * percent / 100, asked));
-            let [lru, sieve, s3_fifo, lrfu, clock2q_plus, arc] =
+            let [lru, sieve, s3_fifo, lrfu, clock2q_plus, arc, auto] =
                 ratios.map(|ratio| format!("{ratio:.1}"));
             table += &format!(
-                "{name:8} {percent:2} %  {lru:>6} {sieve:>6} {s3_fifo:>8} {lrfu:>6} {clock2q_plus:>9} {arc:>6}\n"
+                "{name:8} {percent:2} %  {lru:>6} {sieve:>6} {s3_fifo:>8} {lrfu:>6} {clock2q_plus:>9} {arc:>6} {auto:>6}\n"
             );
         }
     }
     expect_test::expect![[r#"
-        trace, room      lru  sieve  s3-fifo   lrfu  clock2q+    arc
-        zipf      2 %    53.2   61.8     62.3   62.0      61.4   61.7
-        zipf      4 %    60.7   67.8     68.3   68.2      67.5   67.7
-        zipf     10 %    71.0   75.9     76.4   76.6      75.7   75.8
-        scanned   2 %    46.2   55.5     56.1   55.3      55.4   55.8
-        scanned   4 %    52.7   60.9     61.6   61.0      60.9   61.3
-        scanned  10 %    61.4   68.0     68.5   68.6      68.4   68.7
-        moving    2 %    52.7   48.2     55.5   56.5      57.3   57.6
-        moving    4 %    59.8   54.0     61.0   61.3      63.0   63.6
-        moving   10 %    69.5   61.7     69.1   68.6      71.5   71.2
-        uniform   2 %     2.0    2.0      2.0    2.0       2.0    2.0
-        uniform   4 %     4.0    4.0      4.0    4.0       4.0    4.0
-        uniform  10 %    10.0   10.0     10.0    9.9      10.0   10.0
+        trace, room      lru  sieve  s3-fifo   lrfu  clock2q+    arc   auto
+        zipf      2 %    53.2   61.8     62.3   62.0      61.4   61.7   62.0
+        zipf      4 %    60.7   67.8     68.3   68.2      67.5   67.7   67.8
+        zipf     10 %    71.0   75.9     76.4   76.6      75.7   75.8   75.7
+        scanned   2 %    46.2   55.5     56.1   55.3      55.4   55.8   55.6
+        scanned   4 %    52.7   60.9     61.6   61.0      60.9   61.3   61.0
+        scanned  10 %    61.4   68.0     68.5   68.6      68.4   68.7   68.4
+        moving    2 %    52.7   48.2     55.5   56.5      57.3   57.6   57.4
+        moving    4 %    59.8   54.0     61.0   61.3      63.0   63.6   62.6
+        moving   10 %    69.5   61.7     69.1   68.6      71.5   71.2   71.5
+        uniform   2 %     2.0    2.0      2.0    2.0       2.0    2.0    2.0
+        uniform   4 %     4.0    4.0      4.0    4.0       4.0    4.0    4.0
+        uniform  10 %    10.0   10.0     10.0    9.9      10.0   10.0   10.0
     "#]]
     .assert_eq(&table);
 }

@@ -230,7 +230,7 @@ impl Fast {
             let Ok(number) = extent.try_into() else { continue };
             let unit = Unit { object: track.number, extent: number };
             let held = map.find(unit);
-            let ghost = held.is_none() && map.remembers(unit);
+            let ghost = held.is_none() && map.missed(unit);
             let access = Access { unit: map::key(unit), kind: AccessKind::Read, sequential, ghost };
             let mut admission = match held {
                 None => admit.missed(access, now),

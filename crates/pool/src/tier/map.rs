@@ -258,6 +258,11 @@ impl Map {
         }
     }
 
+    /// A read found no entry of the unit. Says whether it was evicted lately.
+    pub(super) fn missed(&mut self, unit: Unit) -> bool {
+        self.policy.missed(key(unit))
+    }
+
     /// Whether the unit was evicted lately.
     pub(super) fn remembers(&self, unit: Unit) -> bool {
         self.policy.remembers(key(unit))

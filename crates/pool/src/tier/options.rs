@@ -70,7 +70,7 @@ impl Options {
         Self {
             unit: MIB,
             bytes,
-            eviction: Kind::Clock2QPlus,
+            eviction: Kind::Auto,
             promotion_bytes_per_sec: 100 * MIB,
             promotion_copies: Budget::COPIES,
             queue_bytes: 16 * MIB,
