@@ -12,6 +12,7 @@ use policy::recycle::BLOCK;
 use volume::{BlockSum, IoBuf, IoBufMut};
 
 use crate::leaf::ObjectId;
+use crate::spread::Missed;
 
 /// The last byte is the version.
 const MAGIC: [u8; 8] = *b"plimupd1";
@@ -55,6 +56,8 @@ pub(super) enum Record {
         data: Vec<(u64, Value)>,
         /// New blocks of parity.
         parity: Vec<Parity>,
+        /// Which copies of parity fragments do not get it.
+        missed: Missed,
     },
 }
 
@@ -250,8 +253,8 @@ impl Record {
                 out.push(2);
                 u64s(out, &[object.0, *block, *count]);
             }
-            Self::Row { change, object, row, data, parity } => {
-                out.push(3);
+            Self::Row { change, object, row, data, parity, missed } => {
+                out.push(if missed.is_some() { 4 } else { 3 });
                 u64s(out, &[*change, object.0, *row]);
                 u32(out, data.len() as u32);
                 for (block, value) in data {
@@ -271,6 +274,10 @@ impl Record {
                     u64s(out, &[*block]);
                     u32(out, *checksum);
                 }
+                if let Some(missed) = missed {
+                    u32(out, missed.len() as u32);
+                    u64s(out, missed);
+                }
             }
         }
     }
@@ -287,7 +294,7 @@ impl Record {
                 let (object, block) = (ObjectId(fields.u64()?), fields.u64()?);
                 Self::Zeros { object, block, count: fields.u64()? }
             }
-            3 => {
+            kind @ (3 | 4) => {
                 let change = fields.u64()?;
                 let (object, row) = (ObjectId(fields.u64()?), fields.u64()?);
                 let count = fields.count(9)?;
@@ -299,7 +306,12 @@ impl Record {
                     Some(Parity { fragment, block, checksum: fields.u32()? })
                 });
                 let parity = parity.collect::<Option<_>>()?;
-                Self::Row { change, object, row, data, parity }
+                let mut missed = None;
+                if kind == 4 {
+                    let count = fields.count(8)?;
+                    missed = Some((0..count).map(|_| fields.u64()).collect::<Option<_>>()?);
+                }
+                Self::Row { change, object, row, data, parity, missed }
             }
             _ => return None,
         })
@@ -378,14 +390,16 @@ mod tests {
                 object,
                 any::<u64>(),
                 prop::collection::vec((any::<u64>(), any_value()), 0..5),
-                prop::collection::vec(parity, 0..5)
+                prop::collection::vec(parity, 0..5),
+                prop::option::of(prop::collection::vec(any::<u64>(), 0..3))
             )
-                .prop_map(|(change, object, row, data, parity)| Record::Row {
+                .prop_map(|(change, object, row, data, parity, missed)| Record::Row {
                     change,
                     object,
                     row,
                     data,
-                    parity
+                    parity,
+                    missed
                 }),
         ]
     }

@@ -287,7 +287,8 @@ impl Shared {
             parity.push(Parity { fragment: patch.fragment as u8, block, checksum });
             blocks.push(patch.bytes.clone());
         }
-        let record = Record::Row { change, object, row, data, parity };
+        let missed = rows.missed_by(&staged.writes);
+        let record = Record::Row { change, object, row, data, parity, missed: missed.clone() };
         // Whoever finds the record finds the blocks.
         self.blocks.with_index(|index| index.pin(&files));
         let pinned = Pinned { shared: self, files: Some(files) };
@@ -297,7 +298,7 @@ impl Shared {
         pinned.until_removed(file);
         undecided.decided = true;
         self.decided.lock().entry((object, row)).or_default().push(change);
-        rows.decide(staged.writes);
+        rows.decide(staged.writes, missed);
         rows.settle(io).await?;
         self.blocks.with_index(|index| {
             newer.iter().for_each(|(block, entry, _)| index.in_place(object, *block, *entry));

@@ -18,7 +18,7 @@ use super::Shared;
 use super::log::{File, Log, PREFIX, are, note};
 use super::record::{Head, Order, PROBE, Parity, Record, Value, head_len, is_later};
 use crate::leaf::ObjectId;
-use crate::spread::{Patch, Spread};
+use crate::spread::{Missed, Patch, Spread};
 
 /// Reads and syncs of the opening.
 const IO: Io = Io::new(Origin::Open, Step::Data);
@@ -38,6 +38,7 @@ struct Change {
     number: u64,
     data: Vec<(u64, Value)>,
     parity: Vec<Parity>,
+    missed: Missed,
     file: Arc<File>,
     at: u64,
 }
@@ -141,12 +142,12 @@ impl Shared {
         for record in head.records {
             let blocks = record.blocks();
             note_behind(&record, &counts, &mut changes.behind);
-            if let Record::Row { change, object, row, data, parity } = record {
+            if let Record::Row { change, object, row, data, parity, missed } = record {
                 changes.numbers.push(change);
                 let file = Arc::clone(&file);
                 changes.rows.insert(
                     (object, row),
-                    Change { number: change, data, parity, file, at: blocks_at },
+                    Change { number: change, data, parity, missed, file, at: blocks_at },
                 );
             }
             blocks_at += blocks * BLOCK;
@@ -234,7 +235,7 @@ impl Shared {
             let Ok(base) = self.base(object) else { continue };
             let patches = self.patches(base.code, &change).await?;
             let rows = base.handle.rows(base.code, row..row + 1, IO).await?;
-            rows.decide(patches);
+            rows.decide(patches, change.missed.clone());
             match rows.settle(IO).await {
                 Err(e) if e.kind() == ErrorKind::OutOfSpace => {
                     tracing::warn!("a row stays in the log of objects in place for now: {e}");

@@ -86,7 +86,7 @@ use self::leaves::Leaves;
 pub use self::name_lease::NameLease;
 use self::name_lease::NameLeases;
 pub use self::names::Stat;
-pub(crate) use self::patches::Patch;
+pub(crate) use self::patches::{Missed, Patch};
 use self::placing::Placing;
 use self::replication::Replication;
 pub use self::replication::{Redundancy, Repaired};

@@ -30,27 +30,35 @@ impl Patch {
 #[derive(Default)]
 pub(super) struct Unapplied(Mutex<BTreeMap<u64, Row>>);
 
+/// Which parity fragments did not get the change of a row that changes all of them: the numbers of the copies that were missing
+/// when it was computed. A fragment that was made since has the change. `None`: every parity fragment gets it, or, in the log of
+/// an earlier version, all for which it has no bytes do not.
+pub(crate) type Missed = Option<Vec<u64>>;
+
 struct Row {
     patches: Arc<[Patch]>,
+    missed: Arc<Missed>,
     /// A volume had no room for it. Until it has, readers put the patches over what they read.
     waits: bool,
 }
 
 impl Unapplied {
     /// Decides the patches of a row. Its earlier ones were applied.
-    pub(super) fn decide(&self, row: u64, patches: Vec<Patch>) {
-        self.0.lock().insert(row, Row { patches: patches.into(), waits: false });
+    pub(super) fn decide(&self, row: u64, patches: Vec<Patch>, missed: Missed) {
+        let row_of = Row { patches: patches.into(), missed: missed.into(), waits: false };
+        self.0.lock().insert(row, row_of);
     }
 
-    /// The first of these rows with patches, and those; of rows that wait for room only if `also_waiting`.
+    /// The first of these rows with patches, those, and who missed them; of rows that wait for room only if `also_waiting`.
     pub(super) fn first(
         &self,
         rows: &Range<u64>,
         also_waiting: bool,
-    ) -> Option<(u64, Arc<[Patch]>)> {
+    ) -> Option<(u64, Arc<[Patch]>, Arc<Missed>)> {
         let all = self.0.lock();
         let mut due = all.range(rows.clone()).filter(|(_, row)| also_waiting || !row.waits);
-        due.next().map(|(number, row)| (*number, Arc::clone(&row.patches)))
+        let (number, row) = due.next()?;
+        Some((*number, Arc::clone(&row.patches), Arc::clone(&row.missed)))
     }
 
     /// A volume has no room for the patches of a row.
@@ -91,12 +99,12 @@ mod tests {
     #[test]
     fn a_row_that_waits_is_put_over_what_is_read_until_it_is_applied() {
         let unapplied = Unapplied::default();
-        unapplied.decide(3, vec![patch(0, 8, 1), patch(1, 8, 2)]);
-        assert_eq!(unapplied.first(&(0..9), false).map(|(row, _)| row), Some(3));
+        unapplied.decide(3, vec![patch(0, 8, 1), patch(1, 8, 2)], None);
+        assert_eq!(unapplied.first(&(0..9), false).map(|(row, ..)| row), Some(3));
         unapplied.wait(3);
         assert!(unapplied.first(&(0..9), false).is_none());
         assert!(unapplied.first(&(0..3), true).is_none());
-        assert_eq!(unapplied.first(&(3..4), true).map(|(row, _)| row), Some(3));
+        assert_eq!(unapplied.first(&(3..4), true).map(|(row, ..)| row), Some(3));
         let mut bytes = [9; 8];
         unapplied.put_over(0, 6, &mut bytes);
         assert_eq!(bytes, [9, 9, 1, 1, 1, 1, 9, 9]);

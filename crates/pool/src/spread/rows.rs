@@ -24,7 +24,7 @@ use super::check::suffice;
 use super::fragments::Trouble;
 use super::handle::{Handle, another_may, was_refused};
 use super::inode::{Replica, name_part};
-use super::patches::Patch;
+use super::patches::{Missed, Patch};
 use super::write_lock::SharedGuard;
 use crate::leaf::ObjectId;
 
@@ -164,8 +164,19 @@ pub(super) const fn rows_of(code: Code, range: &Range<u64>) -> Range<u64> {
 
 impl Rows<'_> {
     /// Decides a change of the only row: from now on it is made, whatever happens.
-    pub(crate) fn decide(&self, patches: Vec<Patch>) {
-        self.handle.inode().unapplied.decide(self.numbers.start, patches);
+    pub(crate) fn decide(&self, patches: Vec<Patch>, missed: Missed) {
+        self.handle.inode().unapplied.decide(self.numbers.start, patches, missed);
+    }
+
+    /// Which parity fragments do not get a change that was computed now.
+    pub(crate) fn missed_by(&self, patches: &[Patch]) -> Missed {
+        let mut indices = self.code.data()..self.code.fragments();
+        if indices.all(|index| !lacks(patches, index)) {
+            return None;
+        }
+        let replicas = self.handle.inode().replicas().into_iter();
+        let missed = replicas.filter(|replica| self.is_missed(replica, patches, &None));
+        Some(missed.map(|replica| replica.number).collect())
     }
 
     /// Makes the changes of the rows that were decided. Durable on return. A fragment that cannot be written is dropped,
@@ -181,9 +192,9 @@ impl Rows<'_> {
     async fn apply_all(&self, also_waiting: bool, io: Io) -> Result<()> {
         let unapplied = &self.handle.inode().unapplied;
         let (mut rows, mut full) = (self.numbers.clone(), Ok(()));
-        while let Some((row, patches)) = unapplied.first(&rows, also_waiting) {
+        while let Some((row, patches, missed)) = unapplied.first(&rows, also_waiting) {
             rows.start = row + 1;
-            match self.apply(&patches, io).await {
+            match self.apply(&patches, &missed, io).await {
                 Ok(()) => unapplied.applied(row),
                 Err(e) if e.kind() == ErrorKind::OutOfSpace => {
                     unapplied.wait(row);
@@ -195,11 +206,11 @@ impl Rows<'_> {
         full
     }
 
-    async fn apply(&self, patches: &[Patch], io: Io) -> Result<()> {
+    async fn apply(&self, patches: &[Patch], missed: &Missed, io: Io) -> Result<()> {
         let (handle, inode) = (self.handle, self.handle.inode());
         let replicas = inode.replicas();
         let writes = replicas.iter().map(async |replica| {
-            if self.is_missed(replica, patches) {
+            if self.is_missed(replica, patches, missed) {
                 let what = "a row changed while it could not be read";
                 return Err(name_part(inode, replica, 0, Error::new(ErrorKind::Unavailable, what)));
             }
@@ -238,10 +249,11 @@ impl Rows<'_> {
     }
 
     /// Whether a change of a row has no bytes for a parity fragment, which it changes for certain: it was missing when the
-    /// change was computed from differences.
-    fn is_missed(&self, replica: &Replica, patches: &[Patch]) -> bool {
+    /// change was computed from differences, and was not made since.
+    fn is_missed(&self, replica: &Replica, patches: &[Patch], missed: &Missed) -> bool {
         let is_parity = |&index: &usize| index >= self.code.data();
-        replica.index().filter(is_parity).is_some_and(|index| lacks(patches, index))
+        let lacks = replica.index().filter(is_parity).is_some_and(|index| lacks(patches, index));
+        lacks && missed.as_ref().is_none_or(|missed| missed.contains(&replica.number))
     }
 
     /// Writes and syncs the patches of one fragment.

@@ -319,6 +319,44 @@ fn writes_into_a_full_log_wait_for_the_background_task_and_not_long() {
     });
 }
 
+/// The opening repeated the change, found no bytes of it for the new fragment, and dropped that: too few were left.
+#[test]
+fn a_fragment_that_was_made_after_a_change_of_a_row_counts_when_the_change_is_repeated() {
+    let volumes = numbered(&mems(7));
+    block_on(async {
+        let (pool, logged) = open(&volumes[..6], small()).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.write_durable(0, filled(64 * KIB, 1), IO).await.unwrap();
+        logged.drain().await.unwrap();
+        let stat = pool.objects().into_iter().find(|o| o.name.as_str() == "disk").unwrap();
+        let fragments = stat.copies.iter().filter_map(|placed| placed.layout.fragment().copied());
+        let of = |index: u8| fragments.clone().find(|own| own.index == index).unwrap().volume.0;
+        let (first, second, parity) = (of(0), of(1), of(4));
+        drop((object, logged));
+        pool.close().await.unwrap();
+        let without = |gone: &[u16], of: &[(u16, Mem)]| -> Vec<(u16, Mem)> {
+            of.iter().filter(|(n, _)| !gone.contains(n)).cloned().collect()
+        };
+        let (pool, logged) = open(&without(&[parity], &volumes[..6]), small()).await.unwrap();
+        let object = logged.open(&name("disk")).await.unwrap();
+        object.write_durable(32 * KIB, filled(4 * KIB, 2), IO).await.unwrap();
+        // It brings the row in place, and leaves the record of that in the log.
+        object.set_len(60 * KIB).await.unwrap();
+        pool.add_volume(Member::new("s6", volumes[6].1.clone())).await.unwrap();
+        assert_eq!(pool.repair(IO, |_| ()).await.unwrap().made, 1);
+        // The process dies, and two volumes with it.
+        drop((object, logged, pool));
+        let here = without(&[parity, first, second], &volumes);
+        let (_pool, logged) = open(&here, small()).await.unwrap();
+        let object = logged.open(&name("disk")).await.unwrap();
+        let read = read_all(&*object).await.unwrap();
+        let expected = |at: usize| if (32 << 10..36 << 10).contains(&at) { 2 } else { 1 };
+        assert!(
+            read.len() == 60 << 10 && read.iter().enumerate().all(|(at, &b)| b == expected(at))
+        );
+    });
+}
+
 /// The copier held the claim of a piece's rows over its own I/O, which may wait long in its class.
 #[test]
 fn a_row_changes_while_the_copier_of_a_lost_fragment_waits() {
