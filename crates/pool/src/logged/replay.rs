@@ -82,9 +82,15 @@ impl Shared {
     pub(super) async fn read(&self, log: &Log, files: &Files) -> Result<Changes> {
         let mut found = Vec::new();
         for (number, name) in files {
-            // Of a file that was never synced a crash may have left any copy, or none. Nothing of it was promised.
+            // Of a file that was never synced a crash of the machine may have left any copy, or none: nothing of it was promised. The
+            // death of the process alone has left all, which must not be given up because the pool takes no change now.
             let was_synced = self.spread.was_synced(name);
-            match self.find(*number, name).await {
+            let mut file = self.find(*number, name).await;
+            if file.is_err() && !was_synced {
+                self.spread.takes_changes().await?;
+                file = self.find(*number, name).await;
+            }
+            match file {
                 Ok((file, batches)) => {
                     log.adopt(Arc::clone(&file), file.object.len());
                     found.extend(batches);

@@ -59,6 +59,12 @@ impl Spread {
         self.0.catalog.inode(name).is_ok_and(|inode| inode.is_settled())
     }
 
+    /// # Errors
+    /// No volume takes the manifest.
+    pub(crate) async fn takes_changes(&self) -> Result<()> {
+        self.0.journal.ready().await
+    }
+
     /// Every object whose name begins with `prefix`, in the order of names. A log whose volume is away
     /// has the length of its first sync.
     ///
