@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::{Eviction, Kind, Slot};
+use super::{Eviction, Ghosts, Kind, Slot};
 
 /// The policies it chooses among, the first one at the start.
 const CANDIDATES: [Kind; 3] = [Kind::Clock2QPlus, Kind::S3Fifo, Kind::Arc];
@@ -23,6 +23,9 @@ const MARGIN: f64 = 0.0025;
 
 /// By how many standard deviations it has to lead (McNemar's test).
 const DEVIATIONS: f64 = 3.0;
+
+/// The part of its misses below which a cache is taken to install few of them.
+const LAZY: f64 = 0.75;
 
 /// The part of the room that newcomers may have while the former policy has entries: 1 / `FRESH`, as in queues of probation.
 const FRESH: u64 = 10;
@@ -60,6 +63,9 @@ pub struct Auto {
     /// Keys whose hash begins with so many zero bits are in the sample.
     zeros: u32,
     miniatures: [Miniature; CANDIDATES.len()],
+    /// Sampled misses, and those of them that were installed; those before each decision counting less.
+    misses: f64,
+    installs: f64,
     /// Sampled accesses since the latest decision.
     accesses: usize,
     /// Sampled accesses, those before each decision counting less.
@@ -84,18 +90,29 @@ struct Miniature {
     held: Vec<(u64, u32)>,
     free: Vec<Slot>,
     bytes: u64,
+    /// Keys that were missed once.
+    once: Ghosts,
 }
 
 impl Miniature {
     fn new(kind: Kind) -> Self {
-        let (slots, held, free) = Default::default();
-        Self { policy: kind.policy(), slots, held, free, bytes: 0 }
+        let (slots, held, free, once) = Default::default();
+        Self { policy: kind.policy(), slots, held, free, bytes: 0, once }
     }
 
     fn hit(&mut self, key: u64) -> bool {
         let Some(&slot) = self.slots.get(&key) else { return false };
         self.policy.hit(slot);
         true
+    }
+
+    /// A hit of the cache that is none here. A cache that installs few of its misses would wait for the second one.
+    fn missed(&mut self, key: u64, bytes: u32, room: Option<u64>, is_lazy: bool) {
+        if is_lazy && !self.policy.remembers(key) && self.once.take(key).is_none() {
+            self.once.push(key, (), 2 * self.slots.len());
+        } else {
+            self.insert(key, bytes, room);
+        }
     }
 
     fn insert(&mut self, key: u64, bytes: u32, room: Option<u64>) {
@@ -155,6 +172,8 @@ impl Default for Auto {
             room: None,
             zeros: 0,
             miniatures: CANDIDATES.map(Miniature::new),
+            misses: 0.0,
+            installs: 0.0,
             accesses: 0,
             counted: 0.0,
             wins: Default::default(),
@@ -178,6 +197,11 @@ impl Auto {
     /// Whether a key is in the sample.
     const fn has(&self, key: u64) -> bool {
         begins_with(key) >= self.zeros
+    }
+
+    /// Whether the cache installs few of its misses.
+    fn is_lazy(&self) -> bool {
+        self.installs < LAZY * self.misses
     }
 
     /// The room of a miniature.
@@ -206,7 +230,9 @@ impl Auto {
         if self.counted >= (FIRST * entries) as f64 * KEPT.powi(4) {
             self.look();
         }
-        self.counted *= KEPT;
+        for count in [&mut self.counted, &mut self.misses, &mut self.installs] {
+            *count *= KEPT;
+        }
         self.wins.iter_mut().flatten().for_each(|won| *won *= KEPT);
     }
 
@@ -304,6 +330,7 @@ impl Eviction for Auto {
         }
         self.narrow();
         if self.has(key) {
+            self.installs += 1.0;
             let room = self.small_room();
             self.miniatures.iter_mut().for_each(|small| small.insert(key, bytes, room));
         }
@@ -320,11 +347,11 @@ impl Eviction for Auto {
             _ => self.policy.hit(slot),
         }
         if self.has(key) {
-            let room = self.small_room();
+            let (room, is_lazy) = (self.small_room(), self.is_lazy());
             let hits = self.miniatures.each_mut().map(|small| {
                 let is_hit = small.hit(key);
                 if !is_hit {
-                    small.insert(key, bytes, room);
+                    small.missed(key, bytes, room, is_lazy);
                 }
                 is_hit
             });
@@ -334,6 +361,7 @@ impl Eviction for Auto {
 
     fn missed(&mut self, key: u64) -> bool {
         if self.has(key) {
+            self.misses += 1.0;
             let hits = self.miniatures.each_mut().map(|small| small.hit(key));
             self.count(hits);
         }
