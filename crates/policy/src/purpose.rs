@@ -382,6 +382,24 @@ mod tests {
     }
 
     #[test]
+    fn the_fill_of_a_write_log_decides_the_class_of_emptying_it() {
+        let class = |space_pressure_percent| {
+            Io::new(Origin::Recycle { space_pressure_percent }, Step::Data).class()
+        };
+        assert_eq!(
+            [25, 49, 50, 86, 87, 100].map(class),
+            [
+                Class::Idle,
+                Class::Idle,
+                Class::Background,
+                Class::Background,
+                Class::Urgent,
+                Class::Urgent
+            ]
+        );
+    }
+
+    #[test]
     fn pressure_raises_the_work_it_is_about() {
         let class = |origin, flush, compaction| {
             Io::new(origin, Step::Data).class_under(Pressure { flush, compaction })
