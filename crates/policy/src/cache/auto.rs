@@ -60,7 +60,7 @@ pub struct Auto {
     fresh: u64,
     /// Bytes held at the latest eviction.
     room: Option<u64>,
-    /// Keys whose hash begins with so many zero bits are in the sample.
+    /// The sample has the keys whose hash begins with so many zero bits.
     zeros: u32,
     miniatures: [Miniature; CANDIDATES.len()],
     /// Sampled misses, and those of them that were installed; those before each decision counting less.
@@ -126,7 +126,8 @@ impl Miniature {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.held.push((key, bytes));
-            Slot::try_from(self.held.len() - 1).expect("a miniature is small")
+            Slot::try_from(self.held.len() - 1)
+                .expect("a miniature has fewer entries than slots have numbers")
         });
         self.held[slot as usize] = (key, bytes);
         self.slots.insert(key, slot);

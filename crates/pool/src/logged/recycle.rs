@@ -84,7 +84,7 @@ impl Drop for Pinned<'_> {
 /// Who waits for blocks to go in place.
 #[derive(Clone, Copy)]
 enum For {
-    /// Nobody, or writes that need room: more urgent, the fuller the log.
+    /// Nobody waits, or writes that need room do: the fuller the log, the more urgent the work.
     Room,
     /// The caller.
     Caller,
