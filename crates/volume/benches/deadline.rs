@@ -1,7 +1,8 @@
-//! What a limit on each call costs a thread that blocks: its calls go to another thread and back.
+//! What a limit on each call costs a thread that blocks: by `io_uring`, and by another thread and back.
 //!
-//! `cargo bench -p plimsoll-volume --bench deadline`. Both ways use the same directory on the device that the build is
-//! on. A read is one of the device. An append to a log goes to the page cache, and shows the hop between the threads.
+//! `cargo bench -p plimsoll-volume --bench deadline`. All ways use the same directory on the device that the build is
+//! on. Reads and durable writes are of the device. An append to a log goes to the page cache, through a thread in both
+//! ways, and shows the hop between the threads.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,7 +23,7 @@ const RECORD: [u8; 256] = [7; 256];
 /// A log begins anew at this length.
 const LOG_MAX: u64 = 64 << 20;
 
-fn both(c: &mut Criterion, way: &str, volume: &dyn Volume) {
+fn measure(c: &mut Criterion, way: &str, volume: &dyn Volume) {
     let create = |text: &str, intent: &Intent| {
         let name = Name::new(text).expect("a good name");
         block_on(volume.create(&name, intent)).expect("a new object")
@@ -38,6 +39,13 @@ fn both(c: &mut Criterion, way: &str, volume: &dyn Volume) {
         b.iter(|| {
             page = (page + 7919) % PAGES;
             with_scratch(PAGE, |into| data.blocking_read_at(page * PAGE as u64, into, IO))
+        });
+    });
+    let one = piece.slice(0..PAGE);
+    c.bench_function(&format!("write 4 KiB durably, {way}"), |b| {
+        b.iter(|| {
+            page = (page + 7919) % PAGES;
+            block_on(data.write_durable(page * PAGE as u64, one.clone(), IO)).expect("room");
         });
     });
     let log = create("a.log", &Intent::LOG);
@@ -59,9 +67,13 @@ fn deadline(c: &mut Criterion) {
     let program = std::env::current_exe().expect("a program knows its file");
     let temp = tempfile::TempDir::new_in(program.parent().expect("a program is in a directory"));
     let temp = temp.expect("room beside the program");
-    both(c, "in place", &open(&temp.path().join("in-place"), IoPool::new(THREADS)));
-    let apart = open(&temp.path().join("apart"), IoPool::apart(THREADS));
-    both(c, "with a limit", &Deadline::new(apart, "apart", LIMIT, Clock::real()));
+    measure(c, "in place", &open(&temp.path().join("in-place"), IoPool::new(THREADS)));
+    for (way, io) in
+        [("by io_uring", IoPool::apart(THREADS)), ("by threads", IoPool::threads(THREADS))]
+    {
+        let apart = open(&temp.path().join(way), io);
+        measure(c, way, &Deadline::new(apart, way, LIMIT, Clock::real()));
+    }
 }
 
 criterion_group!(benches, deadline);

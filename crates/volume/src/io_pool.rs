@@ -1,16 +1,21 @@
-//! Threads for system calls that would stop an executor.
+//! System calls that would stop an executor.
 //!
 //! Only threads that run under [`crate::task::block_on`] may block. For calls from all other threads, a leaf volume
-//! uses this pool; for calls from any thread where the device may hang, see [`IoPool::apart`].
+//! uses the threads of this pool; for calls from any thread where the device may hang, see [`IoPool::apart`].
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use async_task::{Runnable, Task};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::io::Errno;
 
+use crate::driver::Driver;
+use crate::ring::{self, Call, Memory, Transfer};
 use crate::task;
 
 /// How long a thread waits for another call before it ends.
@@ -29,6 +34,8 @@ pub struct IoPool(Arc<Shared>);
 struct Shared {
     threads_max: NonZeroUsize,
     is_apart: bool,
+    /// Makes transfers of threads that may not block.
+    driver: Option<Driver>,
     state: Mutex<State>,
     called: Condvar,
 }
@@ -44,19 +51,26 @@ impl IoPool {
     /// Starts no thread yet. At most `threads_max` calls run at once, one on each thread.
     #[must_use]
     pub fn new(threads_max: NonZeroUsize) -> Self {
-        Self::with(threads_max, false)
+        Self::with(threads_max, false, None)
     }
 
-    /// A pool that makes every call on a thread of its own, also for threads that may block. A system call on a hanging
-    /// device never returns: it must not keep the caller, who can give up waiting for the pool.
+    /// A pool that makes no call in place, also for threads that may block. A system call on a hanging device never
+    /// returns: it must not keep the caller, who can give up waiting for the pool. Transfers go through `io_uring` where
+    /// the kernel has it, and all other calls through threads.
     #[must_use]
     pub fn apart(threads_max: NonZeroUsize) -> Self {
-        Self::with(threads_max, true)
+        Self::with(threads_max, true, Some(Driver::default()))
     }
 
-    fn with(threads_max: NonZeroUsize, is_apart: bool) -> Self {
+    /// As [`IoPool::apart`], but all calls go through threads.
+    #[must_use]
+    pub fn threads(threads_max: NonZeroUsize) -> Self {
+        Self::with(threads_max, true, None)
+    }
+
+    fn with(threads_max: NonZeroUsize, is_apart: bool, driver: Option<Driver>) -> Self {
         let (state, called) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { threads_max, is_apart, state, called }))
+        Self(Arc::new(Shared { threads_max, is_apart, driver, state, called }))
     }
 
     /// Whether no call is ever made in place.
@@ -76,6 +90,34 @@ impl IoPool {
         if task::may_block() && !self.0.is_apart { call() } else { self.submit(call).await }
     }
 
+    /// Whether [`IoPool::transfer`] can be used.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.0.driver.is_some()
+    }
+
+    /// Makes a transfer without a thread, in a pool that [has a ring](IoPool::has_ring). It ends with `AGAIN` where it
+    /// would wait before it reaches the device, and with `NOSYS` where the kernel has no rings.
+    ///
+    /// `ended` runs when the transfer has ended, also after the future is dropped, and must not wait.
+    pub(crate) fn transfer<T, F>(
+        &self,
+        transfer: Transfer,
+        ended: F,
+    ) -> impl Future<Output = T> + Send + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce(Result<usize, Errno>, Memory) -> T + Send + 'static,
+    {
+        let answer = Arc::new(Answer::default());
+        let theirs = Arc::clone(&answer);
+        let call = Call::new(transfer, move |moved, memory| theirs.give(ended(moved, memory)));
+        match &self.0.driver {
+            Some(driver) if !task::may_block() && !ring::is_hosted() => driver.begin(call),
+            _ => ring::begin(call),
+        }
+        poll_fn(move |cx| answer.poll(cx.waker()))
+    }
+
     fn submit<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> Task<T> {
         let shared = Arc::clone(&self.0);
         let (runnable, task) = async_task::Builder::new()
@@ -83,6 +125,37 @@ impl IoPool {
             .spawn(|()| async { call() }, move |runnable| shared.push(runnable));
         runnable.schedule();
         task
+    }
+}
+
+/// What a transfer left for its caller.
+struct Answer<T>(Mutex<(Option<T>, Option<Waker>)>);
+
+impl<T> Default for Answer<T> {
+    fn default() -> Self {
+        Self(Mutex::new((None, None)))
+    }
+}
+
+impl<T> Answer<T> {
+    fn give(&self, value: T) {
+        let waker = {
+            let mut answer = self.0.lock();
+            answer.0 = Some(value);
+            answer.1.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll(&self, waker: &Waker) -> Poll<T> {
+        let mut answer = self.0.lock();
+        match answer.0.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                answer.1 = Some(waker.clone());
+                Poll::Pending
+            }
+        }
     }
 }
 

@@ -10,12 +10,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::{Future, poll_fn};
 use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Instant as MachineInstant;
+use std::time::{Duration, Instant as MachineInstant};
+
+use parking_lot::Mutex;
+
+use crate::ring;
 
 /// The finest timer slack the kernel takes: sleeps end on time, not up to 50 us late.
 const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
@@ -25,8 +30,7 @@ thread_local! {
     static ALARMS: RefCell<BinaryHeap<Reverse<Alarm>>> = const { RefCell::new(BinaryHeap::new()) };
     /// This thread's, for every future it runs: a late wake costs only one spurious poll.
     static PARKER: (Arc<Parker>, Waker) = {
-        let woken = AtomicBool::new(false);
-        let parker = Arc::new(Parker { thread: std::thread::current(), woken });
+        let parker = Arc::new(Parker::here());
         (Arc::clone(&parker), Waker::from(parker))
     };
 }
@@ -44,8 +48,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                 return output;
             }
-            while !parker.woken.swap(false, Ordering::Acquire) {
-                wait_for_wake_or_alarm();
+            while !parker.was_woken() {
+                wait_for_wake_or_alarm(parker);
+            }
+            if ring::is_in_use() {
+                ring::turn();
             }
         }
     })
@@ -98,15 +105,14 @@ pub(crate) fn alarm_here(at: MachineInstant, waker: &Waker) -> bool {
     here
 }
 
-fn wait_for_wake_or_alarm() {
+/// Waits until the thread is woken, an alarm is due or a call of this thread has ended; or less.
+fn wait_for_wake_or_alarm(parker: &Parker) {
     let Some(at) = ALARMS.with_borrow(|alarms| alarms.peek().map(|alarm| alarm.0.at)) else {
-        std::thread::park();
-        return;
+        return parker.wait(None);
     };
     let now = MachineInstant::now();
     if now < at {
-        std::thread::park_timeout(at - now);
-        return;
+        return parker.wait(Some(at - now));
     }
     let due = ALARMS.with_borrow_mut(BinaryHeap::pop);
     if let Some(Reverse(alarm)) = due {
@@ -136,9 +142,49 @@ impl Ord for Alarm {
     }
 }
 
+/// How a thread is woken.
 struct Parker {
     thread: Thread,
-    woken: AtomicBool,
+    state: AtomicU8,
+    /// Of the thread's [`ring`], while it waits there.
+    bell: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+const RUNS: u8 = 0;
+const PARKED: u8 = 1;
+const IN_RING: u8 = 2;
+const WOKEN: u8 = 3;
+
+impl Parker {
+    fn here() -> Self {
+        Self { thread: std::thread::current(), state: AtomicU8::new(RUNS), bell: Mutex::default() }
+    }
+
+    /// Whether the thread was woken since it last asked.
+    fn was_woken(&self) -> bool {
+        self.change(WOKEN, RUNS)
+    }
+
+    fn wait(&self, limit: Option<Duration>) {
+        let in_ring = ring::is_in_use();
+        if in_ring {
+            *self.bell.lock() = ring::bell();
+        }
+        let how = if in_ring { IN_RING } else { PARKED };
+        if !self.change(RUNS, how) {
+            return;
+        }
+        match limit {
+            _ if in_ring => ring::wait(limit),
+            None => std::thread::park(),
+            Some(limit) => std::thread::park_timeout(limit),
+        }
+        self.change(how, RUNS);
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
 }
 
 impl Wake for Parker {
@@ -147,8 +193,10 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.woken.swap(true, Ordering::Release) {
-            self.thread.unpark();
+        match self.state.swap(WOKEN, Ordering::AcqRel) {
+            PARKED => self.thread.unpark(),
+            IN_RING => self.bell.lock().iter().for_each(|bell| ring::ring(bell)),
+            _ => {}
         }
     }
 }
@@ -171,6 +219,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
+        ring::leave();
         MAY_BLOCK.set(false);
         ALARMS.with_borrow_mut(BinaryHeap::clear);
     }
@@ -192,7 +241,7 @@ mod tests {
 
     #[test]
     fn alarms_of_one_thread_ring_in_their_order() {
-        struct Ring(u64, Arc<parking_lot::Mutex<Vec<u64>>>);
+        struct Ring(u64, Arc<Mutex<Vec<u64>>>);
         impl Wake for Ring {
             fn wake(self: Arc<Self>) {
                 self.1.lock().push(self.0);
@@ -206,7 +255,7 @@ mod tests {
         }
         // A slow thread does not matter: each call waits for, or rings, the earliest alarm.
         while rung.lock().len() < 3 {
-            wait_for_wake_or_alarm();
+            wait_for_wake_or_alarm(&Parker::here());
         }
         assert_eq!(*rung.lock(), [1, 2, 3]);
     }
@@ -227,7 +276,7 @@ mod tests {
 
     /// A one-value channel, small enough to see that only the waker connects its ends.
     fn futures_channel() -> (Sender, impl Future<Output = u32>) {
-        let slot = Arc::new(parking_lot::Mutex::new((None, None::<Waker>)));
+        let slot = Arc::new(Mutex::new((None, None::<Waker>)));
         let receiver = Arc::clone(&slot);
         let receive = poll_fn(move |cx| {
             let mut slot = receiver.lock();
@@ -237,7 +286,7 @@ mod tests {
         (Sender(slot), receive)
     }
 
-    struct Sender(Arc<parking_lot::Mutex<(Option<u32>, Option<Waker>)>>);
+    struct Sender(Arc<Mutex<(Option<u32>, Option<Waker>)>>);
 
     impl Sender {
         fn store_and_wake(self, value: u32) {

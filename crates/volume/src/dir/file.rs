@@ -14,32 +14,29 @@ use super::sys::{Call, Unwritten};
 use super::{FILE_FLAGS, Shared, sys};
 use crate::buf::PAGE;
 use crate::ranges::Ranges;
-use crate::{
-    Check, Error, ErrorKind, Extent, Io, IoBuf, IoBufMut, Name, Object, Pending, ReadTime, Result,
-    Zeros, extent, ready,
-};
+use crate::{Error, ErrorKind, Extent, IoBufMut, Name, Result, Zeros};
 
 /// The longest file the kernel can address.
 const LEN_MAX: u64 = i64::MAX as u64;
 
 /// An open object. All handles of one object share it.
 pub(super) struct File {
-    volume: Arc<Shared>,
+    pub(super) volume: Arc<Shared>,
     name: Name,
-    is_log: bool,
+    pub(super) is_log: bool,
     /// Open with `O_DIRECT` if `direct`.
-    fd: OwnedFd,
-    direct: bool,
+    pub(super) fd: OwnedFd,
+    pub(super) direct: bool,
     /// The same file through the page cache, opened when a part of a page is first written.
     cached: OnceLock<OwnedFd>,
     /// Changed under `pages`.
     len: AtomicU64,
     /// Changes under way, also those whose callers gave up.
-    changes: Ranges,
+    pub(super) changes: Ranges,
     /// Bytes or a length may not be durable yet.
     is_unsynced: AtomicBool,
     /// Shared by writes of whole pages; exclusive for parts of pages and for changes of the length.
-    pages: RwLock<()>,
+    pub(super) pages: Arc<RwLock<()>>,
     syncing: Mutex<()>,
     /// The change of the directory at which the object was made or found.
     born: u64,
@@ -67,7 +64,7 @@ impl File {
             changes: Ranges::default(),
             // An earlier process may have left some.
             is_unsynced: true.into(),
-            pages: RwLock::default(),
+            pages: Arc::default(),
             syncing: Mutex::default(),
             born,
         }
@@ -77,11 +74,11 @@ impl File {
         &self.name
     }
 
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
 
-    fn read_at(&self, offset: u64, mut into: IoBufMut) -> Result<IoBufMut> {
+    pub(super) fn read_at(&self, offset: u64, mut into: IoBufMut) -> Result<IoBufMut> {
         let wanted = into.len();
         let read = if self.direct && within_page(offset) == 0 {
             let pages = &mut into.whole_pages_mut()[..wanted.next_multiple_of(PAGE)];
@@ -95,12 +92,12 @@ impl File {
 
     /// Reads into memory of any alignment; reads that direct I/O refuses go through an aligned
     /// buffer.
-    fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+    pub(super) fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let wanted = into.len();
         if wanted == 0 || offset >= self.len() {
             return Ok(0);
         }
-        let failed = |errno| self.error(format_args!("read {wanted} bytes at {offset} of"), errno);
+        let failed = |errno| self.unread(offset, wanted, errno);
         let skip = within_page(offset);
         let whole =
             skip == 0 && wanted.is_multiple_of(PAGE) && into.as_ptr().addr().is_multiple_of(PAGE);
@@ -114,7 +111,7 @@ impl File {
         Ok(got)
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+    pub(super) fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_writable()?;
         if data.is_empty() {
             return Ok(());
@@ -135,25 +132,34 @@ impl File {
         written.map_err(|failed| self.unwritten(offset, data.len(), failed))
     }
 
+    pub(super) fn unread(&self, offset: u64, wanted: usize, errno: Errno) -> Error {
+        self.error(format_args!("read {wanted} bytes at {offset} of"), errno)
+    }
+
     /// A change was made, which a sync that began before it may not cover.
-    fn changed(&self) {
+    pub(super) fn changed(&self) {
         self.is_unsynced.store(true, Ordering::Release);
     }
 
-    fn end(&self, offset: u64, len: usize) -> Result<u64> {
+    pub(super) fn end(&self, offset: u64, len: usize) -> Result<u64> {
         let end = offset.checked_add(len as u64).filter(|&end| end <= LEN_MAX);
         end.ok_or_else(|| {
             self.error(format_args!("write of {len} bytes at {offset} of"), Errno::FBIG)
         })
     }
 
-    fn unwritten(&self, offset: u64, len: usize, Unwritten { errno, begun }: Unwritten) -> Error {
+    pub(super) fn unwritten(
+        &self,
+        offset: u64,
+        len: usize,
+        Unwritten { errno, begun }: Unwritten,
+    ) -> Error {
         let e = self.error(format_args!("write {len} bytes at {offset} of"), errno);
         if begun { e.in_doubt() } else { e }
     }
 
     /// Whole pages go to the device in one forced write; others with the sync of the object.
-    fn write_durable(&self, offset: u64, data: &[u8]) -> Result<()> {
+    pub(super) fn write_durable(&self, offset: u64, data: &[u8]) -> Result<()> {
         if !self.direct || !Parts::of(offset, data.len()).are_whole() {
             self.write_at(offset, data)?;
             return self.sync();
@@ -178,7 +184,7 @@ impl File {
         self.settle_name()
     }
 
-    fn zero(&self, range: &Range<u64>, room: Zeros) -> Result<()> {
+    pub(super) fn zero(&self, range: &Range<u64>, room: Zeros) -> Result<()> {
         self.check_writable()?;
         let _exclusive = self.pages.write();
         let range = range.start..range.end.min(self.len());
@@ -194,7 +200,7 @@ impl File {
         })
     }
 
-    fn extents(&self, range: Range<u64>) -> Result<Vec<Extent>> {
+    pub(super) fn extents(&self, range: Range<u64>) -> Result<Vec<Extent>> {
         sys::extents(&self.fd, range).map_err(|errno| self.error("look for holes in", errno))
     }
 
@@ -224,7 +230,7 @@ impl File {
 
     /// Records the length after a write up to `end`. A failed write counts too: some of its bytes
     /// may be there.
-    fn grow(&self, end: u64, written: sys::Written) -> sys::Written {
+    pub(super) fn grow(&self, end: u64, written: sys::Written) -> sys::Written {
         let end = match written {
             Ok(()) => end,
             Err(_) => fs::fstat(&self.fd).map_or(0, |stat| sys::len(stat.st_size)),
@@ -233,7 +239,7 @@ impl File {
         written
     }
 
-    fn set_len(&self, len: u64) -> Result<()> {
+    pub(super) fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
         let _exclusive = self.pages.write();
         let cut = sys::before(Call::SetLen).and_then(|()| fs::ftruncate(&self.fd, len));
@@ -243,7 +249,7 @@ impl File {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    pub(super) fn sync(&self) -> Result<()> {
         self.sync_by(|| sys::before(Call::Sync).and_then(|()| fs::fdatasync(&self.fd)))
     }
 
@@ -278,7 +284,7 @@ impl File {
         Ok(self.cached.get_or_init(|| fd))
     }
 
-    fn check_writable(&self) -> Result<()> {
+    pub(super) fn check_writable(&self) -> Result<()> {
         if self.poisoned.load(Ordering::Acquire) {
             let message = format!(
                 "volume {}: {}: a sync failed earlier: what the device holds is unknown",
@@ -304,129 +310,5 @@ impl File {
 
     fn error(&self, doing: impl std::fmt::Display, errno: Errno) -> Error {
         self.volume.object_error(format_args!("{doing} {}", self.name), errno)
-    }
-}
-
-/// What callers hold.
-pub(super) struct Handle(pub(super) Arc<File>);
-
-impl Handle {
-    fn run<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&File) -> Result<T> + Send + 'static,
-    ) -> Pending<'_, T> {
-        let file = Arc::clone(&self.0);
-        Box::pin(self.0.volume.io.run(move || call(&file)))
-    }
-
-    /// Makes a change of `range`: after older changes of it, and before younger ones begin, also if the caller gives up.
-    pub(super) fn change(
-        &self,
-        range: Range<u64>,
-        call: impl FnOnce(&File) -> Result<()> + Send + 'static,
-    ) -> Pending<'_, ()> {
-        let file = Arc::clone(&self.0);
-        Box::pin(async move {
-            let claim = file.changes.claim(range).await;
-            let changed = move || {
-                let done = call(&file);
-                drop(claim);
-                done
-            };
-            self.0.volume.io.run(changed).await
-        })
-    }
-}
-
-/// The range of a call on `len` bytes at `offset`.
-const fn range(offset: u64, len: u64) -> Range<u64> {
-    offset..offset.saturating_add(len)
-}
-
-#[deny(clippy::missing_trait_methods)]
-impl Object for Handle {
-    fn read_at(&self, offset: u64, into: IoBufMut, _io: Io) -> Pending<'_, IoBufMut> {
-        let file = Arc::clone(&self.0);
-        Box::pin(async move {
-            file.changes.settled(range(offset, into.len() as u64)).await;
-            self.0.volume.io.run(move || file.read_at(offset, into)).await
-        })
-    }
-
-    fn write_at(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
-        self.change(range(offset, data.len() as u64), move |file| file.write_at(offset, &data))
-    }
-
-    fn write_durable(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
-        self.change(range(offset, data.len() as u64), move |file| file.write_durable(offset, &data))
-    }
-
-    fn zero(&self, offset: u64, len: u64, room: Zeros, _io: Io) -> Pending<'_, ()> {
-        let range = range(offset, len);
-        self.change(range.clone(), move |file| file.zero(&range, room))
-    }
-
-    fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
-        if !self.0.volume.holes {
-            return extent::all_data(self, offset, len);
-        }
-        let range = extent::within(offset, len, self.len());
-        self.run(move |file| file.extents(range))
-    }
-
-    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        if self.0.volume.io.is_apart() || !self.0.changes.is_idle() {
-            return crate::blocking::read_at(self, offset, into, io);
-        }
-        self.0.read_into(offset, into)
-    }
-
-    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
-        if self.0.volume.io.is_apart() || !self.0.changes.is_idle() {
-            return crate::blocking::write_at(self, offset, data, io);
-        }
-        self.0.write_at(offset, data)
-    }
-
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn is_log(&self) -> bool {
-        self.0.is_log
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        self.change(len.min(self.len())..u64::MAX, move |file| file.set_len(len))
-    }
-
-    fn read_again(
-        &self,
-        offset: u64,
-        into: IoBufMut,
-        io: Io,
-        check: Check,
-    ) -> Pending<'_, IoBufMut> {
-        crate::again::read(self, offset, into, io, check)
-    }
-
-    fn align(&self, _offset: u64, _len: u64, _io: Io) -> Pending<'_, ()> {
-        ready(Ok(()))
-    }
-
-    fn expected_read(&self, _offset: u64, _len: u64) -> ReadTime {
-        ReadTime::default()
-    }
-
-    fn seal(&self, io: Io) -> Pending<'_, ()> {
-        self.sync(io)
-    }
-
-    fn sync(&self, _io: Io) -> Pending<'_, ()> {
-        self.run(File::sync)
     }
 }

@@ -45,17 +45,20 @@
 mod block_device;
 mod file;
 mod file_name;
+mod handle;
 mod lock;
 mod names;
 mod pages;
 mod probe;
 mod sys;
+mod transfer;
 mod verdict;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -64,8 +67,9 @@ use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags, StatVfs}
 use rustix::io::Errno;
 
 pub use self::block_device::BlockDevice;
-use self::file::{File, Handle};
+use self::file::File;
 use self::file_name::{file_name, object_of};
+use self::handle::Handle;
 use self::lock::Lock;
 use self::names::Names;
 pub use self::probe::SyncCost;
@@ -161,6 +165,7 @@ impl Dir {
             .map_err(|errno| failed("look at the directory of objects", errno))?;
         Ok(Self(Arc::new(Shared {
             identity: (stat.st_dev, stat.st_ino),
+            takes_rings: true.into(),
             io: options.io,
             opened: Mutex::default(),
             released: Condvar::new(),
@@ -272,6 +277,8 @@ struct Shared {
     direct: bool,
     /// Whether ranges of a file can be made zeros without writing them.
     holes: bool,
+    /// Whether the kernel has rings, and the file system can say that a transfer would wait.
+    takes_rings: AtomicBool,
     io: IoPool,
     opened: Mutex<Opened>,
     /// A name was released: see [`Claim`].

@@ -72,6 +72,15 @@ fn conforms_with_direct_io() {
 }
 
 #[test]
+fn conforms_where_no_call_is_made_in_place() {
+    for io in [IoPool::apart(THREADS), IoPool::threads(THREADS)] {
+        conforms(on_device, DirOptions { io: io.clone(), ..DirOptions::default() });
+        conforms(on_tmpfs, DirOptions { io: io.clone(), ..DirOptions::default() });
+        conforms(on_device, DirOptions { direct: false, io, ..DirOptions::default() });
+    }
+}
+
+#[test]
 fn conforms_through_the_page_cache() {
     conforms(on_device, DirOptions { direct: false, ..DirOptions::default() });
 }
@@ -84,10 +93,56 @@ fn conforms_in_memory_where_direct_io_means_nothing() {
 
 #[test]
 fn conforms_where_no_thread_may_block() {
-    conformance::run(|| {
-        let temp = on_device();
-        Box::new(Unblocked(Blocking::reopening(move || Arc::new(open(temp.path())))))
+    for io in [IoPool::new(THREADS), IoPool::apart(THREADS)] {
+        conformance::run(|| {
+            let (temp, io) = (on_device(), io.clone());
+            let options = move || DirOptions { io: io.clone(), ..DirOptions::default() };
+            let open = move || Dir::open(temp.path(), options()).unwrap();
+            Box::new(Unblocked(Blocking::reopening(move || Arc::new(open()))))
+        });
+    }
+}
+
+#[test]
+fn transfers_by_ring_read_and_write_what_others_do() {
+    let temp = on_device();
+    let options = DirOptions { io: IoPool::apart(THREADS), ..DirOptions::default() };
+    let dir = Dir::open(temp.path(), options).unwrap();
+    assert!(dir.0.io.has_ring(), "this kernel has no io_uring: its tests need one");
+    let object = create(&dir, "a");
+    // Whole pages, parts of pages, a length that is no page, and more than a ring takes.
+    let mut known = vec![0; 300_000];
+    for (offset, len) in [(0, 8192), (4096, 4096), (100, 50), (8192, 131_072), (4096, 290_000)] {
+        let bytes = stream(offset..offset + len);
+        write(&*object, offset as u64, &bytes);
+        known[offset..offset + len].copy_from_slice(&bytes);
+    }
+    known.truncate(294_096);
+    for (offset, len) in
+        [(0, 4096), (1, 1), (4095, 2), (290_816, 4096), (294_000, 4096), (294_096, 1), (5, 294_091)]
+    {
+        let read = block_on(object.read_at(offset, IoBufMut::zeroed(len), IO)).unwrap();
+        let offset = usize::try_from(offset).unwrap();
+        assert_eq!(*read, known[offset..known.len().min(offset + len)], "{len} bytes at {offset}");
+    }
+    assert!(dir.0.takes_rings.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+#[test]
+fn a_file_system_that_cannot_say_whether_it_would_wait_gets_threads() {
+    let temp = on_device();
+    let options = DirOptions { io: IoPool::apart(THREADS), ..DirOptions::default() };
+    let dir = Dir::open(temp.path(), options).unwrap();
+    let object = create(&dir, "a");
+    let failing = Arc::new(Mutex::new(Some(Errno::INVAL)));
+    let once = Arc::clone(&failing);
+    let _hooked = sys::hook::ask(move |call| match (call, once.lock().take()) {
+        (Call::Write, Some(errno)) => Err(errno),
+        _ => Ok(()),
     });
+    write(&*object, 0, &stream(0..4096));
+    assert!(failing.lock().is_none(), "the ring was asked first");
+    assert_eq!(read(&*object), stream(0..4096));
 }
 
 /// Polls like an executor: without the mark that lets a leaf block.
