@@ -10,6 +10,10 @@ use crate::settings::{On, Settings};
 const OTHERS: u64 = 256;
 /// Files that a store of time series has open on each volume at its start; it has one more for each file that it fills.
 const SERIES_MIN: u64 = 64;
+/// Of a thread that reads volumes: its ring, and what wakes it there.
+const RING: u64 = 2;
+/// Of a client of block devices, which has a thread: its connection, the thread's ring and the files of its runtime.
+const BLOCK_CLIENT: u64 = 8;
 
 /// Raises the limit of open files of this process as far as the system lets it. The usual limit of 1024 is that of
 /// programs that use `select`.
@@ -41,6 +45,8 @@ fn divide(settings: &Settings, limit: u64) -> Result<Option<u32>, TooFew> {
     };
     if let Some(kv) = &settings.kv {
         takes("kv.clients_max", kv.endpoint.clients_max);
+        // As many commands that write as those that only read.
+        takes("kv.threads", 2 * RING * kv.endpoint.threads as u64);
     }
     if let Some((series, http)) = &settings.series {
         takes("http.connections_max", http.endpoint.terms.connections_max as u64);
@@ -53,7 +59,7 @@ fn divide(settings: &Settings, limit: u64) -> Result<Option<u32>, TooFew> {
         takes("time series", SERIES_MIN * volumes as u64);
     }
     if let Some(block) = &settings.block {
-        takes("block.clients_max", block.endpoint.clients_max as u64);
+        takes("block.clients_max", BLOCK_CLIENT * block.endpoint.clients_max as u64);
     }
     if settings.admin.is_some() {
         takes("the admin listener", Terms::default().connections_max as u64);

@@ -7,6 +7,8 @@
 //! A protocol is told of each admitted connection, and serves its stream once TLS is agreed. Its sessions end by
 //! themselves after a stop; the listener drops those that are displaced, or go on after the grace.
 
+mod apart;
+
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
@@ -39,6 +41,9 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
+/// Gives a connection to the runtime in which it is called.
+pub type Adopt<S> = Box<dyn FnOnce() -> io::Result<S> + Send>;
+
 /// A source of connections.
 pub trait Socket: Send + Sync + 'static {
     /// A connection.
@@ -51,6 +56,12 @@ pub trait Socket: Send + Sync + 'static {
     /// There is no connection: try again later.
     fn accept(&self)
     -> impl Future<Output = io::Result<(Self::Stream, Option<SocketAddr>)>> + Send;
+
+    /// Takes a connection from the runtime that accepted it. The result is called on another thread, in its runtime. Without a
+    /// way to do so the stream comes back.
+    fn apart(stream: Self::Stream) -> Result<Adopt<Self::Stream>, Self::Stream> {
+        Err(stream)
+    }
 
     /// Ends a connection whose peer is gone, once it was silent for `idle` and answers no probes. Does nothing where the
     /// system ends such connections at once.
@@ -69,6 +80,10 @@ impl Socket for TcpListener {
         Ok((stream, Some(from)))
     }
 
+    fn apart(stream: TcpStream) -> Result<Adopt<TcpStream>, TcpStream> {
+        Ok(Box::new(|| TcpStream::from_std(stream.into_std()?)))
+    }
+
     fn keep_alive(stream: &TcpStream, idle: Duration) {
         let keepalive = TcpKeepalive::new().with_time(idle).with_interval(idle);
         // Best effort: without it the connection of a peer that is gone stays open.
@@ -82,6 +97,10 @@ impl Socket for UnixListener {
     async fn accept(&self) -> io::Result<(UnixStream, Option<SocketAddr>)> {
         Ok((Self::accept(self).await?.0, None))
     }
+
+    fn apart(stream: UnixStream) -> Result<Adopt<UnixStream>, UnixStream> {
+        Ok(Box::new(|| UnixStream::from_std(stream.into_std()?)))
+    }
 }
 
 /// What clients of a listener speak.
@@ -90,6 +109,9 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     type Stream: Stream;
     /// The state of one connection, from its admission to its end.
     type Session: Send + 'static;
+    /// The name of the threads of connections that do little but read and write volumes; without, the runtime's threads
+    /// serve them.
+    const THREAD: Option<&'static str> = None;
 
     /// The listener's counters, which the listener keeps.
     fn counts(&self) -> Counts<'_>;
@@ -185,7 +207,7 @@ impl<P: Protocol> Listener<P> {
     {
         tokio::select! {
             () = stop => {}
-            () = async { loop { self.admit(next(&socket).await) } } => {}
+            () = async { loop { self.admit::<L>(next(&socket).await) } } => {}
         }
         drop(socket);
         self.stop.cancel();
@@ -196,7 +218,10 @@ impl<P: Protocol> Listener<P> {
         }
     }
 
-    fn admit(&self, (stream, from): (P::Stream, Option<SocketAddr>)) {
+    fn admit<L>(&self, (stream, from): (P::Stream, Option<SocketAddr>))
+    where
+        L: Socket<Stream = P::Stream>,
+    {
         let counts = self.protocol.counts();
         let (stop, cut) = (self.stop.child_token(), self.cut.child_token());
         let address = from.map(|from| from.ip());
@@ -213,9 +238,9 @@ impl<P: Protocol> Listener<P> {
         let session = self.protocol.begin(&stream, arrival);
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
         let within = self.terms.handshake_timeout;
-        self.connections.spawn(async move {
+        let serve = async move |stream: io::Result<P::Stream>| {
             let served = async {
-                let mut stream = stream;
+                let mut stream = stream?;
                 let Some(acceptor) = acceptor else {
                     open.0.prepare(&mut stream).await?;
                     return P::serve(session, stream).await;
@@ -230,7 +255,25 @@ impl<P: Protocol> Listener<P> {
                 let from = from.map_or_else(|| "this machine".to_owned(), |from| from.to_string());
                 tracing::debug!("connection {number} from {from} ended: {error}");
             }
-        });
+        };
+        let stream = match P::THREAD {
+            Some(name) => match L::apart(stream) {
+                Ok(adopt) => {
+                    let place = self.connections.token();
+                    let work = async move || {
+                        serve(adopt()).await;
+                        drop(place);
+                    };
+                    if let Err(error) = apart::spawn(name, work) {
+                        tracing::warn!("connection {number} was closed, no thread for it: {error}");
+                    }
+                    return;
+                }
+                Err(stream) => stream,
+            },
+            None => stream,
+        };
+        self.connections.spawn(async move { serve(Ok(stream)).await });
     }
 }
 

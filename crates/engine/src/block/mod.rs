@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use memory::Memory;
-pub use volume::{Extent, IoBuf, IoBufMut, Zeros};
+pub use volume::{Extent, IoBuf, IoBufMut, Zeros, host};
 
 /// What a call on a device ends with.
 pub type Result<T> = std::result::Result<T, Error>;

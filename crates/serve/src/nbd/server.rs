@@ -57,6 +57,7 @@ struct Nbd<L> {
 impl<L: Socket> Protocol for Nbd<L> {
     type Stream = L::Stream;
     type Session = Joined;
+    const THREAD: Option<&'static str> = Some("nbd");
 
     fn counts(&self) -> Counts<'_> {
         let stats = &self.service.stats;
