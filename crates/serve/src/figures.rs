@@ -167,6 +167,9 @@ pub struct Copies {
     pub write_log_waits: u64,
 }
 
+/// The policies that choose which unit of a cache tier leaves.
+pub const POLICIES: [&str; 6] = ["arc", "clock2q+", "lrfu", "lru", "s3-fifo", "sieve"];
+
 /// How a tier flushes: little is dirty; it waits as the slow side is busy; the slow side is idle; too much is dirty to wait.
 pub const FLUSH_MODES: [&str; 4] = ["idle", "closed", "open", "forced"];
 
@@ -196,6 +199,9 @@ pub struct Tier {
     pub promotions_dropped: u64,
     /// Units that were evicted.
     pub evictions: u64,
+    /// The name of the policy that chooses them now, one of [`POLICIES`]; empty without a fast side.
+    #[serde(default)]
+    pub policy: String,
     /// Units that lost the pages which were not read lately, and kept others.
     #[serde(default)]
     pub trims: u64,

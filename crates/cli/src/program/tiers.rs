@@ -149,6 +149,7 @@ fn shown(pool: &str, tier: &CacheTier) -> figures::Tier {
         promoted_bytes: counted.promoted_bytes,
         promotions_dropped: counted.promotions_dropped,
         evictions: counted.evictions,
+        policy: counted.policy.map_or("", |policy| policy.name()).into(),
         trims: counted.trims,
         deferred_pages: counted.deferred_pages,
         doubts: counted.doubts,

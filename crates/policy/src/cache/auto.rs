@@ -183,12 +183,6 @@ impl Default for Auto {
 }
 
 impl Auto {
-    /// The policy that acts.
-    #[must_use]
-    pub const fn acts(&self) -> Kind {
-        CANDIDATES[self.acts]
-    }
-
     /// Entries of the largest miniature.
     #[cfg(test)]
     pub(super) fn largest_miniature(&self) -> usize {
@@ -321,6 +315,10 @@ const fn begins_with(key: u64) -> u32 {
 }
 
 impl Eviction for Auto {
+    fn acts(&self) -> Option<Kind> {
+        Some(CANDIDATES[self.acts])
+    }
+
     fn insert(&mut self, slot: Slot, key: u64, bytes: u32) {
         self.enter(slot, key, bytes);
         if self.former.as_ref().is_some_and(|former| former.remembers(key)) {

@@ -87,6 +87,11 @@ pub trait Eviction: Send {
         false
     }
 
+    /// The policy that chooses now, of those that choose among others.
+    fn acts(&self) -> Option<Kind> {
+        None
+    }
+
     /// The approximate share of all accesses that go to one of the least valuable entries; `None` if the policy does
     /// not know.
     fn least_share(&self) -> Option<f32> {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use policy::cache::Kind;
 use policy::valve::Flush;
 
 /// Counters since the opening, and what is cached now.
@@ -36,6 +37,8 @@ pub struct Figures {
     pub cached_bytes: u64,
     /// Bytes of pages whose newest bytes are only on the fast volume.
     pub dirty_bytes: u64,
+    /// The policy that chooses which unit is evicted, now; `None` without a fast volume in use.
+    pub policy: Option<Kind>,
     /// Bytes that were dirty on a fast volume that was lost: reads of them fail until they are written.
     pub stale_bytes: u64,
     /// The time since the first write of the unit that is dirty for longest, to within [`Options::valve_every`]; `None` if none
@@ -67,6 +70,7 @@ pub(super) struct Room {
     pub(super) trims: u64,
     pub(super) deferred_pages: u64,
     pub(super) dirty_bytes: u64,
+    pub(super) policy: Option<Kind>,
 }
 
 /// What is dirty now, and how it is flushed: see [`Figures`].
@@ -119,6 +123,7 @@ impl Counters {
             promoted_bytes: self.promoted_bytes.get(),
             promotions_dropped: self.promotions_dropped.get(),
             evictions: room.evictions,
+            policy: room.policy,
             trims: room.trims,
             deferred_pages: room.deferred_pages,
             doubts: self.doubts.get(),

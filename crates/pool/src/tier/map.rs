@@ -113,6 +113,7 @@ pub(super) struct Map {
     limbo: BTreeMap<Slot, Vec<Range<Place>>>,
     /// Places in limbo, and those of entries that leave.
     waiting: u32,
+    kind: Kind,
     policy: Box<dyn Eviction>,
     counted: Room,
     /// Hits that the filter did not hear of yet.
@@ -142,6 +143,7 @@ impl Map {
             places: Places::new(size.places),
             limbo: BTreeMap::new(),
             waiting: 0,
+            kind,
             policy: kind.policy(),
             counted: Room::default(),
             batch: Batch::with_room(),
@@ -154,8 +156,8 @@ impl Map {
     }
 
     /// What was counted since it is in use.
-    pub(super) const fn counted(&self) -> Room {
-        self.counted
+    pub(super) fn counted(&self) -> Room {
+        Room { policy: Some(self.policy.acts().unwrap_or(self.kind)), ..self.counted }
     }
 
     pub(super) fn find(&self, unit: Unit) -> Option<Slot> {

@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 
 use super::{Admin, Health};
 use crate::figures::{
-    Block, Cache, Class, Copies, FLUSH_MODES, Log, Memory, PurposeLoad, Scrub, Series, StoreLoad,
-    Tier, Volume, Waits,
+    Block, Cache, Class, Copies, FLUSH_MODES, Log, Memory, POLICIES, PurposeLoad, Scrub, Series,
+    StoreLoad, Tier, Volume, Waits,
 };
 use crate::http::{self, Times};
 use crate::{mqtt, nbd, resp};
@@ -286,6 +286,9 @@ fn tiers(page: &mut Page, tiers: &[Tier]) {
         |t| t.promotions_dropped,
     );
     of.counter("tier_evictions", "Units that left the fast side", |t| t.evictions);
+    of.family(Gauge, "tier_policy", "1 for the policy that chooses which unit leaves, now", |t| {
+        by("policy", POLICIES.map(|policy| (policy, t.policy == policy)))
+    });
     of.counter("tier_trims", "Units that lost pages not read lately, and kept others", |t| t.trims);
     of.counter(
         "tier_deferred_pages",

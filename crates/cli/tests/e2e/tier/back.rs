@@ -96,6 +96,7 @@ fn a_killed_server_has_what_it_kept_back() {
         "plimsoll_tier_dirty_age_seconds{pool=\"main\",tier=\"cached\"} ",
         "plimsoll_tier_stale_bytes{pool=\"main\",tier=\"cached\"} 0\n",
         "plimsoll_tier_flush_mode{pool=\"main\",tier=\"cached\",mode=\"idle\"} 1\n",
+        "plimsoll_tier_policy{pool=\"main\",tier=\"cached\",policy=\"clock2q+\"} 1\n",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
