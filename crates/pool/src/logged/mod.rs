@@ -280,6 +280,7 @@ impl<'a> Runs<'a> {
 impl Drop for Runs<'_> {
     fn drop(&mut self) {
         self.0.runs.store(false, Ordering::Release);
+        self.0.is_stuck.store(false, Ordering::Release);
         self.0.wake_waiting();
     }
 }
