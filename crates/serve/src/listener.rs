@@ -7,8 +7,6 @@
 //! A protocol is told of each admitted connection, and serves its stream once TLS is agreed. Its sessions end by
 //! themselves after a stop; the listener drops those that are displaced, or go on after the grace.
 
-mod apart;
-
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
@@ -24,6 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+mod apart;
 
 use crate::admission::{Admission, Admitted, Guest, Limits};
 use crate::figures::Counter;

@@ -141,10 +141,7 @@ impl File {
             // It would have waited, or its thread ended.
             Errno::AGAIN | Errno::CANCELED | Errno::INTR => true,
             Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS => {
-                tracing::info!(
-                    volume = %self.volume.path.display(),
-                    "no io_uring here ({errno}): reads and writes go through threads"
-                );
+                tracing::info!("{}: transfers go through threads: {errno}", self.name());
                 self.volume.takes_rings.store(false, Ordering::Relaxed);
                 true
             }

@@ -63,7 +63,7 @@ fn room_is_counted_by_the_page() {
     for extent in 0..8 {
         fill(&mut map, extent, 3..4).unwrap();
     }
-    assert_eq!(map.counted(), Room { cached_bytes: 8 * PAGE, ..Room::default() });
+    assert_eq!(map.counted, Room { cached_bytes: 8 * PAGE, ..Room::default() });
     fill(&mut map, 8, 0..2).unwrap();
     let held: Vec<_> = (0..9).filter(|&extent| map.find(unit(extent)).is_some()).collect();
     assert_eq!(held, [2, 3, 4, 5, 6, 7, 8]);
@@ -216,7 +216,7 @@ fn what_is_dirty_is_no_victim_until_it_was_flushed() {
     for _ in 0..2 {
         assert!(map.evict(Take::Unseen) && !map.evict(Take::Unit));
         let bytes = Room { cached_bytes: PAGE, dirty_bytes: PAGE, trims: 1, ..Room::default() };
-        assert_eq!(Room { trims: 1, ..map.counted() }, bytes);
+        assert_eq!(Room { trims: 1, ..map.counted }, bytes);
     }
     let pages = map.dirty_pages(entry, &(0..PAGES));
     map.begin_flush(&pages);
