@@ -10,8 +10,7 @@ use rustix::io::Errno;
 use crate::ring::{self, Call};
 use crate::task::block_on;
 
-/// It starts with the first one, and ends when this is
-/// dropped.
+/// A handle to the thread. The first call starts it, and dropping the handle ends it.
 #[derive(Default)]
 pub(crate) struct Driver(Arc<Queue>);
 

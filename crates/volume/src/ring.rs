@@ -173,7 +173,7 @@ pub(crate) fn bell() -> Option<Arc<OwnedFd>> {
 
 /// Ends a wait of the thread whose bell it is.
 pub(crate) fn ring(bell: &OwnedFd) {
-    // It fails only if nobody took billions of earlier rings.
+    // The write fails only if the thread left billions of earlier rings uncounted.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
@@ -276,7 +276,7 @@ impl Ring {
         let ended = uring.completion().filter_map(|entry: cqueue::Entry| {
             if entry.user_data() == BELL {
                 *is_bell_watched = false;
-                // It is silent until somebody rings again.
+                // The read makes the bell silent until another thread rings it.
                 let _ = rustix::io::read(bell.as_fd(), &mut [0; 8]);
                 return None;
             }

@@ -141,7 +141,10 @@ impl File {
             // It would have waited, or its thread ended.
             Errno::AGAIN | Errno::CANCELED | Errno::INTR => true,
             Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS => {
-                tracing::info!("{}: transfers go through threads: {errno}", self.name());
+                tracing::info!(
+                    volume = %self.volume.path.display(),
+                    "no io_uring here ({errno}): reads and writes go through threads"
+                );
                 self.volume.takes_rings.store(false, Ordering::Relaxed);
                 true
             }
