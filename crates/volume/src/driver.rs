@@ -1,6 +1,7 @@
 //! A thread that waits for the transfers of threads that may not block.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -31,7 +32,9 @@ impl Driver {
         let mut state = self.0.0.lock();
         if !state.has_thread {
             let queue = Arc::clone(&self.0);
-            let work = move || block_on(queue.drive());
+            // What a call runs at its end may panic; other calls must not wait for that.
+            let drive = move || block_on(queue.drive());
+            let work = move || while catch_unwind(AssertUnwindSafe(&drive)).is_err() {};
             let started = std::thread::Builder::new().name("io-ring".into()).spawn(work);
             state.has_thread = started.is_ok();
             if started.is_err() {

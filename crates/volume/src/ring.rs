@@ -95,8 +95,11 @@ impl Call {
         Self { transfer, ended: Box::new(ended), flags: ReadWriteFlags::NOWAIT }
     }
 
+    /// Lets the file go first: whoever learns of the end may want to close the volume and open it again.
     pub(crate) fn end(self, result: Result<usize, Errno>) {
-        (self.ended)(result, self.transfer.memory);
+        let Transfer { file, memory, .. } = self.transfer;
+        drop(file);
+        (self.ended)(result, memory);
     }
 }
 

@@ -58,6 +58,21 @@ fn a_wait_ends_with_a_call() {
 }
 
 #[test]
+fn a_call_has_let_its_file_go_when_its_end_is_told() {
+    assert!(has_ring());
+    let ((reader, mut writer), (tx, rx)) = (hanging(), mpsc::channel());
+    block_on(async {
+        let watched = Arc::downgrade(&reader);
+        let mut call = read_of(&reader, mpsc::channel().0);
+        call.ended = Box::new(move |_, _| tx.send(watched.strong_count()).unwrap());
+        begin(call);
+        drop(reader);
+        writer.write_all(b"ended").unwrap();
+        assert_eq!(received(&rx).await, 0);
+    });
+}
+
+#[test]
 fn a_thread_that_waits_for_a_call_is_woken_by_others_and_by_alarms() {
     assert!(has_ring());
     let ((reader, mut writer), (tx, rx)) = (hanging(), mpsc::channel());
@@ -114,6 +129,22 @@ fn a_call_of_a_thread_that_ended_ends_too() {
         Ok(read) => assert_eq!(read, b"alone"),
         Err(errno) => assert_eq!(errno, Errno::CANCELED),
     }
+}
+
+#[test]
+fn the_driver_survives_the_panic_of_a_call() {
+    assert!(has_ring());
+    let ((reader, mut writer), driver) = (hanging(), Driver::default());
+    let (held, is_let_go) = mpsc::channel::<()>();
+    let mut call = read_of(&reader, mpsc::channel().0);
+    call.ended = Box::new(move |_, _| panic!("{held:?} goes with the panic"));
+    driver.begin(call);
+    writer.write_all(b"first").unwrap();
+    assert!(is_let_go.recv().is_err());
+    let (tx, rx) = mpsc::channel();
+    driver.begin(read_of(&reader, tx));
+    writer.write_all(b"other").unwrap();
+    assert_eq!(rx.recv_timeout(Duration::from_secs(60)).unwrap().unwrap(), b"other");
 }
 
 #[test]
