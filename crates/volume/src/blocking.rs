@@ -28,5 +28,6 @@ pub fn read_at<O: Object + ?Sized>(
 /// # Errors
 /// As the object's.
 pub fn write_at<O: Object + ?Sized>(object: &O, offset: u64, data: &[u8], io: Io) -> Result<()> {
-    block_on(object.write_at(offset, IoBuf::from(data), io))
+    // Called inside: some layers make the call below before they give their future.
+    block_on(async { object.write_at(offset, IoBuf::from(data), io).await })
 }

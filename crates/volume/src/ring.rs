@@ -182,13 +182,14 @@ pub(crate) fn ring(bell: &OwnedFd) {
 
 /// Hands new calls to the kernel and ends those that it has ended, without waiting.
 pub(crate) fn turn() {
-    end(HERE.with_borrow_mut(|here| here.as_mut().map(|ring| ring.turn(Wait::No))));
+    let ended = HERE.with_borrow_mut(|here| here.as_mut().map(|ring| ring.turn(Wait::No)));
+    ended.into_iter().for_each(Ends::tell);
 }
 
-/// As [`turn`], after a wait for the end of a call, for the bell, or for `limit`.
-pub(crate) fn wait(limit: Option<Duration>) {
+/// Hands new calls to the kernel and waits for the end of one, for the bell, or for `limit`.
+pub(crate) fn wait(limit: Option<Duration>) -> Ends {
     let wait = limit.map_or(Wait::Forever, Wait::AtMost);
-    end(HERE.with_borrow_mut(|here| here.as_mut().map(|ring| ring.turn(wait))));
+    HERE.with_borrow_mut(|here| here.as_mut().map(|ring| ring.turn(wait))).unwrap_or_default()
 }
 
 /// The thread stops waiting: another one waits for what is left. A host goes on.
@@ -202,10 +203,15 @@ pub(crate) fn leave() {
     }
 }
 
-/// Without a borrow: what ends may begin others.
-fn end(ended: Option<Vec<(Call, Result<usize, Errno>)>>) {
-    for (call, result) in ended.into_iter().flatten() {
-        call.end(result);
+/// Calls that the kernel has ended, and whose callers do not know yet.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Ends(Vec<(Call, Result<usize, Errno>)>);
+
+impl Ends {
+    /// No ring is borrowed here: what ends may begin other calls.
+    pub(crate) fn tell(self) {
+        self.0.into_iter().for_each(|(call, result)| call.end(result));
     }
 }
 
@@ -258,7 +264,7 @@ impl Ring {
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    fn turn(&mut self, wait: Wait) -> Vec<(Call, Result<usize, Errno>)> {
+    fn turn(&mut self, wait: Wait) -> Ends {
         if !matches!(wait, Wait::No) && !self.is_bell_watched {
             let fd = types::Fd(self.bell.as_raw_fd());
             let watch = opcode::PollAdd::new(fd, PollFlags::IN.bits().into());
@@ -287,7 +293,7 @@ impl Ring {
             let moved = usize::try_from(entry.result());
             Some((call, moved.map_err(|_| Errno::from_raw_os_error(-entry.result()))))
         });
-        ended.collect()
+        Ends(ended.collect())
     }
 
     /// Calls whose thread waits for something else by now have a thread of their own: there are as many as devices are late.
@@ -297,7 +303,7 @@ impl Ring {
         let work = move || {
             let Some(mut ring) = theirs.lock().take() else { return };
             while !ring.calls.is_empty() {
-                end(Some(ring.turn(Wait::Forever)));
+                ring.turn(Wait::Forever).tell();
             }
         };
         if std::thread::Builder::new().name("io-late".into()).spawn(work).is_err() {

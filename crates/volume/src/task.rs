@@ -20,7 +20,7 @@ use std::time::{Duration, Instant as MachineInstant};
 
 use parking_lot::Mutex;
 
-use crate::ring;
+use crate::ring::{self, Ends};
 
 /// The finest timer slack the kernel takes: sleeps end on time, not up to 50 us late.
 const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
@@ -174,12 +174,15 @@ impl Parker {
         if !self.change(RUNS, how) {
             return;
         }
+        let mut ends = None;
         match limit {
-            _ if in_ring => ring::wait(limit),
+            _ if in_ring => ends = Some(ring::wait(limit)),
             None => std::thread::park(),
             Some(limit) => std::thread::park_timeout(limit),
         }
         self.change(how, RUNS);
+        // Only now: a thread that runs needs no bell to be woken by them.
+        ends.into_iter().for_each(Ends::tell);
     }
 
     fn change(&self, from: u8, to: u8) -> bool {

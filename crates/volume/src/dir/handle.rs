@@ -64,7 +64,7 @@ impl Object for Handle {
     }
 
     fn extents(&self, offset: u64, len: u64) -> Pending<'_, Vec<Extent>> {
-        if !self.0.volume.holes {
+        if !self.0.volume.abilities.holes {
             return extent::all_data(self, offset, len);
         }
         let range = extent::within(offset, len, self.len());

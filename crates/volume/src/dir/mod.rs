@@ -72,6 +72,7 @@ use self::file_name::{file_name, object_of};
 use self::handle::Handle;
 use self::lock::Lock;
 use self::names::Names;
+use self::probe::Abilities;
 pub use self::probe::SyncCost;
 use self::sys::Call;
 use self::verdict::Verdict;
@@ -160,7 +161,7 @@ impl Dir {
                 "the file system refuses O_DIRECT: the page cache serves reads that the contract counts"
             );
         }
-        let holes = probe::has_holes(&root);
+        let abilities = probe::abilities(&root);
         let stat = fs::fstat(&objects)
             .map_err(|errno| failed("look at the directory of objects", errno))?;
         Ok(Self(Arc::new(Shared {
@@ -178,7 +179,7 @@ impl Dir {
             root,
             objects,
             direct,
-            holes,
+            abilities,
         })))
     }
 
@@ -251,7 +252,7 @@ impl Volume for Dir {
     }
 
     fn limits(&self) -> Limits {
-        Limits { holes: self.0.holes, ..Limits::PAGES }
+        Limits { holes: self.0.abilities.holes, ..Limits::PAGES }
     }
 
     fn write_whole(&self, name: &Name, intent: &Intent, data: IoBuf, io: Io) -> Pending<'_, ()> {
@@ -275,8 +276,7 @@ struct Shared {
     /// Device and inode of `objects`: what `path` must still lead to.
     identity: (u64, u64),
     direct: bool,
-    /// Whether ranges of a file can be made zeros without writing them.
-    holes: bool,
+    abilities: Abilities,
     /// Whether the kernel has rings, and the file system can say that a transfer would wait.
     takes_rings: AtomicBool,
     io: IoPool,

@@ -1,11 +1,12 @@
 //! Tries out whether a file system takes direct I/O, whether its device works, and what a sync costs.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, OFlags};
-use rustix::io::Errno;
+use rustix::io::{self, Errno, ReadWriteFlags};
 
 use super::block_device::BlockDevice;
 use super::lock::LOCK;
@@ -57,14 +58,14 @@ pub(super) fn probe_direct(root: &OwnedFd, path: &Path) -> crate::Result<bool> {
 }
 
 /// Whether the file system consists of page cache.
-fn is_memory(root: &OwnedFd) -> rustix::io::Result<bool> {
+fn is_memory(root: &OwnedFd) -> io::Result<bool> {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
     Ok(matches!(fs::fstatfs(root)?.f_type as u64, TMPFS | RAMFS))
 }
 
 /// Writes a page, syncs it and reads it back.
-pub(super) fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
+pub(super) fn try_out(root: &OwnedFd, direct: bool) -> io::Result<()> {
     let direct = if direct { OFlags::DIRECT } else { OFlags::empty() };
     let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE | direct, FILE_MODE)?;
     let mut page = IoBufMut::zeroed(PAGE);
@@ -81,28 +82,36 @@ pub(super) fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
 }
 
 /// Reads a page from the device: for a full volume, which takes no probe.
-pub(super) fn try_reading(root: &OwnedFd) -> rustix::io::Result<()> {
+pub(super) fn try_reading(root: &OwnedFd) -> io::Result<()> {
     let fd = fs::openat(root, LOCK, FILE_FLAGS | OFlags::DIRECT, FILE_MODE)?;
     sys::read_at(&fd, &mut IoBufMut::zeroed(PAGE), 0).map(drop)
 }
 
-/// Whether the file system can make a range of a file a hole.
-pub(super) fn has_holes(root: &OwnedFd) -> bool {
+/// What file systems differ in, found by trying it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Abilities {
+    /// A range of a file can be made a hole.
+    pub(super) holes: bool,
+    /// A write through the page cache can be refused where it would wait: XFS and btrfs can, ext4 cannot.
+    pub(super) nowait_writes: bool,
+}
+
+pub(super) fn abilities(root: &OwnedFd) -> Abilities {
     let Ok(fd) = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE, FILE_MODE) else {
-        return false;
+        return Abilities::default();
     };
+    let byte = [IoSlice::new(&[0xa5])];
+    let written = io::pwritev2(&fd, &byte, 0, ReadWriteFlags::NOWAIT);
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let made = fs::fallocate(&fd, flags, 0, PAGE as u64);
-    // It holds nothing; a later probe removes what stays.
+    // A later probe removes what stays.
     let _ = fs::unlinkat(root, PROBE, AtFlags::empty());
-    made.is_ok()
+    let nowait_writes = matches!(written, Ok(_) | Err(Errno::AGAIN));
+    Abilities { holes: made.is_ok(), nowait_writes }
 }
 
 /// Appends pages to a file of its own, and syncs each. `device` is the block device below, if the kernel counts for it.
-pub(super) fn sync_cost(
-    root: &OwnedFd,
-    device: Option<&BlockDevice>,
-) -> rustix::io::Result<SyncCost> {
+pub(super) fn sync_cost(root: &OwnedFd, device: Option<&BlockDevice>) -> io::Result<SyncCost> {
     let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE, FILE_MODE)?;
     let page = [0xa5; PAGE];
     let ios = || device.and_then(BlockDevice::ios).unwrap_or_default();

@@ -16,8 +16,15 @@ use crate::{Io, IoBuf, IoBufMut, Zeros};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 
-/// A directory on the device of the build: no memory file system, so `O_DIRECT` means something.
+/// Where another file system is mounted that the tests shall run on.
+const PLACE: &str = "PLIMSOLL_TEST_DIR";
+
+/// A directory on the device of the build, unless [`PLACE`] says another: no memory file system, so `O_DIRECT` means
+/// something.
 fn on_device() -> TempDir {
+    if let Some(place) = std::env::var_os(PLACE) {
+        return TempDir::new_in(place).unwrap();
+    }
     let program = std::env::current_exe().unwrap();
     TempDir::new_in(program.parent().unwrap()).unwrap()
 }
@@ -143,6 +150,29 @@ fn a_file_system_that_cannot_say_whether_it_would_wait_gets_threads() {
     write(&*object, 0, &stream(0..4096));
     assert!(failing.lock().is_none(), "the ring was asked first");
     assert_eq!(read(&*object), stream(0..4096));
+}
+
+/// Where the file system cannot say that an append would wait, the ring gives each back.
+#[test]
+fn appends_to_a_log_hold_their_bytes_whoever_makes_them() {
+    let temp = on_device();
+    let options = DirOptions { io: IoPool::apart(THREADS), ..DirOptions::default() };
+    let mut dir = Dir::open(temp.path(), options).unwrap();
+    let found = dir.0.abilities.nowait_writes;
+    let ways = [(found, "found.log"), (true, "ring.log"), (false, "thread.log")];
+    for (nowait_writes, text) in ways {
+        Arc::get_mut(&mut dir.0).unwrap().abilities.nowait_writes = nowait_writes;
+        let log = create(&dir, text);
+        let mut end = 0;
+        for len in [1, 4095, 4096, 100, 200_000, 7, 131_072].repeat(3) {
+            log.blocking_write_at(end as u64, &stream(end..end + len), IO).unwrap();
+            end += len;
+            assert_eq!(log.len(), end as u64);
+        }
+        assert_eq!(read(&*log), stream(0..end), "{text}");
+        block_on(log.sync(IO)).unwrap();
+    }
+    assert!(dir.0.takes_rings.load(std::sync::atomic::Ordering::Relaxed));
 }
 
 /// Polls like an executor: without the mark that lets a leaf block.

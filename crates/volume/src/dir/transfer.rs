@@ -1,9 +1,10 @@
 //! Reads and writes of a file that hold no thread.
 //!
 //! Short ones go through a ring, [`IoPool::transfer`](crate::io_pool::IoPool::transfer). What a ring does not take (parts
-//! of pages, long transfers, a file system that would have to wait first) is made by a thread, as every other call is. So
-//! are durable writes: in a ring the kernel makes them durable on a thread of its own, which took two to five times as
-//! long as `pwritev2` on ext4 (Linux 6.18).
+//! of pages past the page cache, long transfers, a file system that would have to wait first) is made by a thread, as every
+//! other call is. Appends to logs go through the page cache: a ring takes them on file systems that can refuse to wait,
+//! as XFS and btrfs can and ext4 cannot. Durable writes are never for a ring: in it the kernel makes them durable on a
+//! thread of its own, which took two to five times as long as `pwritev2` on ext4 (Linux 6.18).
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -74,7 +75,7 @@ pub(super) async fn read(file: Arc<File>, offset: u64, mut into: IoBufMut) -> Re
 
 pub(super) async fn write(file: Arc<File>, offset: u64, data: IoBuf) -> Result<()> {
     let mut claim = file.changes.claim(span(offset, data.len() as u64)).await;
-    if file.direct && is_whole_pages(offset, &data) && file.is_for_ring(data.len()) {
+    if file.writes_by_ring(offset, &data) {
         match write_by_ring(&file, offset, data.clone(), claim).await? {
             Outcome::Ended(written) => return written,
             Outcome::ByThread(back) => claim = back,
@@ -129,6 +130,14 @@ fn is_whole_pages(offset: u64, data: &IoBuf) -> bool {
 }
 
 impl File {
+    fn writes_by_ring(&self, offset: u64, data: &IoBuf) -> bool {
+        let can = match self.direct {
+            true => is_whole_pages(offset, data),
+            false => self.volume.abilities.nowait_writes,
+        };
+        can && self.is_for_ring(data.len())
+    }
+
     fn is_for_ring(&self, len: usize) -> bool {
         (1..=BYTES_MAX).contains(&len)
             && self.volume.io.has_ring()
