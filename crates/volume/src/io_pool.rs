@@ -37,14 +37,17 @@ struct Shared {
     /// Makes transfers of threads that may not block.
     driver: Option<Driver>,
     state: Mutex<State>,
-    called: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Runnable>,
     threads: usize,
-    idle: usize,
+    /// How to call each idle thread. The last one to become idle is called first: its memory is in the caches, and those
+    /// that are not needed end.
+    idle: Vec<Arc<Condvar>>,
+    /// Idle threads that were called, and have not looked yet.
+    called: usize,
 }
 
 impl IoPool {
@@ -69,8 +72,7 @@ impl IoPool {
     }
 
     fn with(threads_max: NonZeroUsize, is_apart: bool, driver: Option<Driver>) -> Self {
-        let (state, called) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { threads_max, is_apart, driver, state, called }))
+        Self(Arc::new(Shared { threads_max, is_apart, driver, state: Mutex::default() }))
     }
 
     /// Whether no call is ever made in place.
@@ -163,9 +165,16 @@ impl Shared {
     fn push(self: &Arc<Self>, runnable: Runnable) {
         let mut state = self.state.lock();
         state.queue.push_back(runnable);
-        // Each idle thread takes one call; only calls beyond those justify another thread.
-        if state.queue.len() <= state.idle || state.threads == self.threads_max.get() {
-            self.called.notify_one();
+        // Each thread that was called takes one; only calls beyond those justify another thread.
+        if state.queue.len() <= state.called {
+            return;
+        }
+        if let Some(idle) = state.idle.pop() {
+            state.called += 1;
+            idle.notify_one();
+            return;
+        }
+        if state.threads == self.threads_max.get() {
             return;
         }
         state.threads += 1;
@@ -183,12 +192,18 @@ impl Shared {
     }
 
     fn work(&self) {
+        let me = Arc::new(Condvar::new());
         let mut state = self.state.lock();
         loop {
             Self::drain(&mut state);
-            state.idle += 1;
-            let timed_out = self.called.wait_for(&mut state, IDLE).timed_out();
-            state.idle -= 1;
+            state.idle.push(Arc::clone(&me));
+            let timed_out = me.wait_for(&mut state, IDLE).timed_out();
+            let place = state.idle.iter().position(|idle| Arc::ptr_eq(idle, &me));
+            match place {
+                // Nobody called it.
+                Some(place) => _ = state.idle.remove(place),
+                None => state.called -= 1,
+            }
             if timed_out && state.queue.is_empty() {
                 state.threads -= 1;
                 return;
@@ -207,7 +222,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::mpsc;
+    use std::sync::{Barrier, mpsc};
     use std::thread;
 
     use futures_util::future::join_all;
@@ -255,6 +270,25 @@ mod tests {
         let b = pool.submit(move || (to_a.send(()), from_a.recv()));
         let (a, b) = block_on(async { (a.await, b.await) });
         assert!(a.1.is_ok() && b.1.is_ok());
+    }
+
+    #[test]
+    fn calls_one_at_a_time_need_one_thread_and_leave_the_others_idle() {
+        let pool = pool(3);
+        let meeting = Arc::new(Barrier::new(3));
+        let calls = (0..3).map(|_| {
+            let meeting = Arc::clone(&meeting);
+            pool.submit(move || _ = meeting.wait())
+        });
+        block_on(join_all(calls));
+        let one = || {
+            while pool.0.state.lock().idle.len() < 3 {
+                thread::yield_now();
+            }
+            block_on(pool.submit(|| thread::current().id()))
+        };
+        let first = one();
+        assert!((0..20).all(|_| one() == first));
     }
 
     #[test]
