@@ -25,7 +25,14 @@ use crate::ring::{self, Ends};
 /// The finest timer slack the kernel takes: sleeps end on time, not up to 50 us late.
 const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
+/// How long a thread that serves others waits before it hands them on: the usual write is over by then.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Hands on what else the thread does, and then waits: calls its argument once.
+type Aside = fn(&mut dyn FnMut());
+
 thread_local! {
+    static ASIDE: Cell<Option<Aside>> = const { Cell::new(None) };
     static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
     static ALARMS: RefCell<BinaryHeap<Reverse<Alarm>>> = const { RefCell::new(BinaryHeap::new()) };
     /// This thread's, for every future it runs: a late wake costs only one spurious poll.
@@ -44,18 +51,32 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     PARKER.with(|(parker, waker)| {
         let mut cx = Context::from_waker(waker);
         let mut future = pin!(future);
+        let mut patience = Patience::default();
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                 return output;
             }
             while !parker.was_woken() {
-                wait_for_wake_or_alarm(parker);
+                wait_for_wake_or_alarm(parker, &mut patience);
             }
             if ring::is_in_use() {
                 ring::turn();
             }
         }
     })
+}
+
+/// Runs `work`, on a thread that serves others. When one of its [`block_on`]s has waited for a millisecond, the rest of the
+/// wait goes through `aside`, so that the others do not wait for a device that hangs.
+pub fn with_aside<T>(aside: fn(&mut dyn FnMut()), work: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Aside>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ASIDE.set(self.0);
+        }
+    }
+    let _restore = Restore(ASIDE.replace(Some(aside)));
+    work()
 }
 
 /// Ready when it is polled again, after the other futures of its task had their turn.
@@ -105,14 +126,32 @@ pub(crate) fn alarm_here(at: MachineInstant, waker: &Waker) -> bool {
     here
 }
 
+/// How long a `block_on` has waited, on a thread that serves others.
+#[derive(Default)]
+struct Patience(Option<MachineInstant>);
+
+impl Patience {
+    /// Waits at most for `limit`, and less while there is patience.
+    fn wait(&mut self, parker: &Parker, limit: Option<Duration>) {
+        let Some(aside) = ASIDE.get() else { return parker.wait(limit) };
+        let now = MachineInstant::now();
+        let until = *self.0.get_or_insert(now + PATIENCE);
+        if now < until {
+            let rest = until - now;
+            return parker.wait(Some(limit.map_or(rest, |limit| limit.min(rest))));
+        }
+        aside(&mut || parker.wait(limit));
+    }
+}
+
 /// Waits until the thread is woken, an alarm is due or a call of this thread has ended; or less.
-fn wait_for_wake_or_alarm(parker: &Parker) {
+fn wait_for_wake_or_alarm(parker: &Parker, patience: &mut Patience) {
     let Some(at) = ALARMS.with_borrow(|alarms| alarms.peek().map(|alarm| alarm.0.at)) else {
-        return parker.wait(None);
+        return patience.wait(parker, None);
     };
     let now = MachineInstant::now();
     if now < at {
-        return parker.wait(Some(at - now));
+        return patience.wait(parker, Some(at - now));
     }
     let due = ALARMS.with_borrow_mut(BinaryHeap::pop);
     if let Some(Reverse(alarm)) = due {
@@ -258,9 +297,36 @@ mod tests {
         }
         // A slow thread does not matter: each call waits for, or rings, the earliest alarm.
         while rung.lock().len() < 3 {
-            wait_for_wake_or_alarm(&Parker::here());
+            wait_for_wake_or_alarm(&Parker::here(), &mut Patience::default());
         }
         assert_eq!(*rung.lock(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn only_a_long_wait_hands_on_what_else_the_thread_does() {
+        thread_local! {
+            static ASIDE_CALLS: Cell<u32> = const { Cell::new(0) };
+        }
+        let wait = |length: Duration| {
+            let (tx, rx) = futures_channel();
+            let sender = std::thread::spawn(move || {
+                std::thread::sleep(length);
+                tx.store_and_wake(7);
+            });
+            ASIDE_CALLS.set(0);
+            let aside = |wait: &mut dyn FnMut()| {
+                ASIDE_CALLS.set(ASIDE_CALLS.get() + 1);
+                wait();
+            };
+            let received = with_aside(aside, || block_on(rx));
+            sender.join().expect("the sender does not panic");
+            (received, ASIDE_CALLS.get())
+        };
+        let (received, calls) = wait(50 * PATIENCE);
+        assert!(received == 7 && calls > 0);
+        // A busy machine may make a short wait a long one, but hardly each time.
+        assert!((0..100).any(|_| wait(Duration::ZERO) == (7, 0)));
+        assert!(ASIDE.get().is_none());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rust_rocksdb::{
 use volume::Clock;
 
 use super::room::{Room, Working};
+use super::waiting::Writers;
 
 /// RocksDB's own handle: families can be created and dropped while other threads use the database.
 pub type RocksDb = DBWithThreadMode<MultiThreaded>;
@@ -23,6 +24,7 @@ pub(super) struct Inner {
     /// The options that families were opened with, by name.
     families: Mutex<BTreeMap<String, RocksOptions>>,
     room: Room,
+    writers: Writers,
     clock: Clock,
 }
 
@@ -33,7 +35,7 @@ impl Inner {
         room: Room,
         clock: Clock,
     ) -> Self {
-        Self { rocks, families: Mutex::new(families), room, clock }
+        Self { rocks, families: Mutex::new(families), room, writers: Writers::default(), clock }
     }
 
     /// Bytes that RocksDB holds for open tables: indexes and filters that are in no block cache.
@@ -49,6 +51,11 @@ impl Inner {
     /// The room on its volumes.
     pub(super) const fn room(&self) -> &Room {
         &self.room
+    }
+
+    /// The writes of the key-value interface that are under way.
+    pub(super) const fn writers(&self) -> &Writers {
+        &self.writers
     }
 
     /// The clock of its waits.

@@ -10,7 +10,7 @@ use rust_rocksdb::{ErrorKind, Range, ReadOptions, ReadTier, SizeApproximationOpt
 
 use super::Db;
 use super::error::{store_error, write_error};
-use super::waiting::waiting;
+use super::waiting::{seldom_waiting, waiting};
 
 /// The most keys that [`KeyValue::count`] counts one by one; beyond that it gives RocksDB's estimate, which counts a
 /// recently overwritten key twice. Counting this many takes some milliseconds.
@@ -129,12 +129,13 @@ impl Db {
     }
 
     /// Writes a batch. Where that only appends to a log in the page cache, a wait means a stall: it tries without waiting
-    /// first.
+    /// first, unless it had to wait for another writer, whose volume may hang.
     fn write_beside(&self, batch: &WriteBatch) -> std::result::Result<(), rust_rocksdb::Error> {
         let mut options = self.write_options();
-        if self.options().durability != Durability::Always {
+        let writer = self.inner().writers().begin();
+        if self.options().durability != Durability::Always && writer.is_alone {
             options.set_no_slowdown(true);
-            match self.write_opt(batch, &options) {
+            match seldom_waiting(|| self.write_opt(batch, &options)) {
                 Err(error) if error.kind() == ErrorKind::Incomplete => {}
                 done => return done,
             }

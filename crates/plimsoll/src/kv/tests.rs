@@ -19,6 +19,7 @@ mod conformance;
 mod crash;
 mod embedding;
 mod errors;
+mod hangs;
 mod moving;
 mod power_cuts;
 mod room;
