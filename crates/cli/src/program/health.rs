@@ -110,7 +110,8 @@ fn no_answer(devices: &Devices, spaces: &Spaces) -> Option<String> {
 
 /// The health of a store, with that of the pool it is on.
 fn on_pool(health: StoreHealth, redundancy: Option<Redundancy>) -> StoreHealth {
-    let Some(Redundancy { short, doubtful, unreadable, .. }) = redundancy else { return health };
+    let Some(redundancy) = redundancy else { return health };
+    let unreadable = redundancy.unreadable;
     let reads_refused = (unreadable > 0).then(|| {
         format!(
             "{unreadable} objects have no copy that can be read: bring their volumes back; \
@@ -118,5 +119,5 @@ fn on_pool(health: StoreHealth, redundancy: Option<Redundancy>) -> StoreHealth {
         )
     });
     let reads_refused = reads_refused.or(health.reads_refused);
-    StoreHealth { copies_short: short + doubtful, reads_refused, ..health }
+    StoreHealth { copies_short: redundancy.lacking(), reads_refused, ..health }
 }

@@ -98,7 +98,7 @@ impl Store {
         StoreHealth {
             writes_refused: self.db.shim().stopped().or_else(|| self.db.room().refusal()),
             reads_refused: self.pool.unreadable(),
-            copies_short: redundancy.short + redundancy.doubtful,
+            copies_short: redundancy.lacking(),
             damaged: self.pool.damage().left,
             tasks: own.into_iter().chain(self.pool.tasks()).collect(),
         }

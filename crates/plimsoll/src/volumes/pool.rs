@@ -246,7 +246,7 @@ impl Pool {
     pub fn short_below(&self) -> u64 {
         let of = |pool: &Self| {
             let own = pool.copies().redundancy;
-            own.short + own.doubtful + own.unreadable + pool.short_below()
+            own.lacking() + own.unreadable + pool.short_below()
         };
         self.below().into_iter().map(|(_, pool)| of(pool)).sum()
     }

@@ -161,6 +161,8 @@ pub(crate) struct Journal<S: Replay, A: Anchor<S>> {
     ledger: Mutex<Ledger<S>>,
     /// Locked while the copies are written.
     home: AsyncMutex<Home<A>>,
+    /// The volumes of `home`, without its lock.
+    holders: Mutex<Vec<VolumeId>>,
     /// Locked by the task that syncs.
     syncing: AsyncMutex<()>,
 }
@@ -180,10 +182,16 @@ impl<S: Replay, A: Anchor<S>> Journal<S, A> {
             members,
             ledger: Mutex::new(Ledger::new(state, generation)),
             home: AsyncMutex::new(Home::none(anchor, generation)),
+            holders: Mutex::default(),
             syncing: AsyncMutex::new(()),
         };
         journal.move_home(&mut *journal.home.lock().await, Vec::new()).await?;
         Ok(journal)
+    }
+
+    /// The volumes that hold a copy.
+    pub(crate) fn holders(&self) -> Vec<VolumeId> {
+        self.holders.lock().clone()
     }
 
     /// Reads the state in memory.
@@ -425,6 +433,7 @@ impl<S: Replay, A: Anchor<S>> Journal<S, A> {
                 continue;
             }
             let (old, old_copies) = home.replace(copies, &next);
+            *self.holders.lock() = home.volumes();
             self.ledger.lock().moved(home.generation, home.frames, next.upto);
             self.remove_copies(&home.anchor.name(old), &old_copies).await;
             if step.home == Quorum::majority(wanted) {

@@ -111,6 +111,17 @@ pub struct Redundancy {
     /// Objects whose copies all failed at once, so that they may differ in bytes that were not acknowledged.
     /// They are aligned before the next write, or after the pool was opened.
     pub doubtful: u64,
+    /// The manifest has fewer copies than the target, and a volume that could hold one: the next look of the mover makes
+    /// it. Until then the loss of one volume may keep the pool from changes.
+    pub manifest_short: bool,
+}
+
+impl Redundancy {
+    /// The objects whose redundancy is not what the setting promises, the manifest among them.
+    #[must_use]
+    pub fn lacking(&self) -> u64 {
+        self.short + self.doubtful + u64::from(self.manifest_short)
+    }
 }
 
 /// The result of a repair.
@@ -165,6 +176,10 @@ impl Spread {
                     found.short_bytes += bytes;
                 }
             }
+            let usable = |volume: &&VolumeId| here.contains(volume) && !draining.contains(volume);
+            let possible = here.iter().filter(usable).count().min(found.target);
+            let held = pool.journal.holders().iter().filter(usable).count();
+            found.manifest_short = held < possible;
         });
         found
     }

@@ -308,6 +308,30 @@ fn what_a_volume_that_died_in_service_held_is_rebuilt() {
     }));
 }
 
+/// `/health` was green until the manifest was back, and the loss of the other volume then kept the pool from changes.
+#[test]
+fn the_manifest_is_short_until_it_is_back_on_a_volume_that_answers_again() {
+    let scene = Scene::new(2);
+    scene.clock.run(scene.tell(2, async |pool, figures| {
+        scene.wait(15).await;
+        let is_short =
+            |silent: &[VolumeId]| pool.redundancy(&silent.iter().copied().collect()).manifest_short;
+        assert!(!is_short(&[]));
+        let gone = Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume("s1");
+        let gone = scene.rig.plan.inject(gone);
+        put(&pool, "late", b"one").await.unwrap();
+        scene.wait(5).await;
+        assert!(is_short(&[]));
+        assert!(!is_short(&[VolumeId(1)]), "no other volume can hold a copy");
+        scene.rig.plan.lift(gone);
+        assert!(is_short(&[]));
+        scene.wait(30).await;
+        assert!(!is_short(&[]) && figures.lock().redundancy.lacking() == 0);
+        scene.rig.plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume("s0"));
+        put(&pool, "later", b"two").await.unwrap();
+    }));
+}
+
 /// It once left only lines in the log.
 #[test]
 fn repair_that_fails_again_and_again_is_a_problem_until_it_succeeds() {
