@@ -18,7 +18,10 @@ const HANG: Duration = Duration::from_secs(2);
 fn first_of(writers: u64, durability: Durability) -> &'static str {
     let plan = FaultPlan::new(1);
     let volume = Fault::new(Mem::new("a"), "a", &plan, &Clock::real());
-    let db = open(volume, Clock::real(), &Options { durability, ..small() });
+    let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(1));
+    let pool = block_on(Spread::open(vec![Member::new("a", volume)], opening));
+    let pool = pool.expect("the pool opens");
+    let db = open(pool, Clock::real(), &Options { durability, ..small() });
     let db = Arc::new(db.expect("the store opens"));
     db.apply(&[put(0)]).expect("a write");
     plan.inject(Rule::new(Effect::Slow(HANG)).on(Op::Write).named("*.log"));
