@@ -200,7 +200,7 @@ impl Shared {
             let timed_out = me.wait_for(&mut state, IDLE).timed_out();
             let place = state.idle.iter().position(|idle| Arc::ptr_eq(idle, &me));
             match place {
-                // Nobody called it.
+                // No call took it from the list.
                 Some(place) => _ = state.idle.remove(place),
                 None => state.called -= 1,
             }

@@ -95,7 +95,7 @@ impl Call {
         Self { transfer, ended: Box::new(ended), flags: ReadWriteFlags::NOWAIT }
     }
 
-    /// Lets the file go first: whoever learns of the end may want to close the volume and open it again.
+    /// The call lets its file go first: a caller that learns of the end may close the volume and open it again.
     pub(crate) fn end(self, result: Result<usize, Errno>) {
         let Transfer { file, memory, .. } = self.transfer;
         drop(file);
