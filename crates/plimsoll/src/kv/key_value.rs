@@ -10,7 +10,7 @@ use rust_rocksdb::{ErrorKind, Range, ReadOptions, ReadTier, SizeApproximationOpt
 
 use super::Db;
 use super::error::{store_error, write_error};
-use super::waiting::{seldom_waiting, waiting};
+use super::waiting::waiting;
 
 /// The most keys that [`KeyValue::count`] counts one by one; beyond that it gives RocksDB's estimate, which counts a
 /// recently overwritten key twice. Counting this many takes some milliseconds.
@@ -129,19 +129,20 @@ impl Db {
     }
 
     /// Writes a batch. Where that only appends to a log in the page cache, a wait means a stall: it tries without waiting
-    /// first, unless it had to wait for another writer, whose volume may hang.
+    /// first, unless other writers are in the way, whose volume may hang.
     fn write_beside(&self, batch: &WriteBatch) -> std::result::Result<(), rust_rocksdb::Error> {
         let mut options = self.write_options();
-        let writer = self.inner().writers().begin();
-        if self.options().durability != Durability::Always && writer.is_alone {
+        let writers = self.inner().writers();
+        if self.options().durability != Durability::Always {
             options.set_no_slowdown(true);
-            match seldom_waiting(|| self.write_opt(batch, &options)) {
-                Err(error) if error.kind() == ErrorKind::Incomplete => {}
-                done => return done,
+            match writers.in_place(|| self.write_opt(batch, &options)) {
+                None => {}
+                Some(Err(error)) if error.kind() == ErrorKind::Incomplete => {}
+                Some(done) => return done,
             }
             options.set_no_slowdown(false);
         }
-        waiting(|| self.write_opt(batch, &options))
+        writers.aside(|| self.write_opt(batch, &options))
     }
 
     /// Notes what is to be compacted for deleted ranges.
