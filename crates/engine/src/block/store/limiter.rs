@@ -5,13 +5,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use policy::budget::{Admission, Budget, Share};
 use policy::contract::{Contract, Direction};
-use tokio::sync::Mutex as FairMutex;
+use tokio::sync::{Mutex as FairMutex, MutexGuard as FairMutexGuard};
 use volume::Clock;
 
 /// What the clients of a device may still spend.
 pub(super) struct Limiter {
     state: Mutex<Option<State>>,
-    /// Held by the call that goes next: calls go in their order.
+    /// Each held by the first call of its direction, until it ends: calls of one direction go in their order.
+    reads: FairMutex<()>,
+    writes: FairMutex<()>,
+    /// Held by the call that goes next. At most a read and a write want it, so they take turns: a read waits for one write,
+    /// and not for a burst of them.
     turn: FairMutex<()>,
     clock: Clock,
 }
@@ -23,7 +27,13 @@ struct State {
 
 impl Limiter {
     pub(super) fn new(contract: Option<Contract>, clock: Clock) -> Self {
-        let limiter = Self { state: Mutex::new(None), turn: FairMutex::new(()), clock };
+        let limiter = Self {
+            state: Mutex::new(None),
+            reads: FairMutex::default(),
+            writes: FairMutex::default(),
+            turn: FairMutex::default(),
+            clock,
+        };
         limiter.set(contract);
         limiter
     }
@@ -55,10 +65,13 @@ impl Limiter {
             return None;
         }
         let begin = self.clock.now();
-        let (_turn, mut waited) = match self.turn.try_lock() {
-            Ok(turn) => (turn, false),
-            Err(_) => (self.turn.lock().await, true),
+        let line = match direction {
+            Direction::Read => &self.reads,
+            Direction::Write => &self.writes,
         };
+        let (_first, was_second) = lock(line).await;
+        let (_turn, mut waited) = lock(&self.turn).await;
+        waited |= was_second;
         let mut left = len;
         loop {
             let at = {
@@ -84,6 +97,14 @@ impl Limiter {
     }
 }
 
+/// Locks it, and tells whether that had to wait.
+async fn lock(lock: &FairMutex<()>) -> (FairMutexGuard<'_, ()>, bool) {
+    match lock.try_lock() {
+        Ok(guard) => (guard, false),
+        Err(_) => (lock.lock().await, true),
+    }
+}
+
 /// All of what was sold, at once if it was saved; a new device has its credits.
 fn share() -> Share {
     let whole = Share::new(1.0, 1.0).and_then(|share| share.with_credits(1.0));
@@ -94,6 +115,8 @@ fn share() -> Share {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::FutureExt;
+    use futures_util::future::{join, join_all};
     use policy::contract::{Counted, Limit};
     use volume::task::block_on;
 
@@ -126,6 +149,34 @@ mod tests {
                 "{spent:?}"
             );
         });
+    }
+
+    #[test]
+    fn a_read_waits_for_one_write_of_a_burst_and_a_write_for_one_read() {
+        const PART: u64 = 256 << 10;
+        for (burst, one) in
+            [(Direction::Write, Direction::Read), (Direction::Read, Direction::Write)]
+        {
+            let clock = Clock::simulated();
+            let limiter = Limiter::new(Some(contract(100)), clock.clone());
+            clock.run(async {
+                // What was saved.
+                limiter.admit(burst, PART).await;
+                let begin = clock.now();
+                let after = || clock.now().since(begin);
+                let all = join_all((0..50).map(|_| limiter.admit(burst, 4 * PART)));
+                let one = async {
+                    for _ in 0..3 {
+                        limiter.admit(one, 4096).await;
+                    }
+                    after()
+                };
+                let (three, ()) = join(one, all.map(drop)).await;
+                // Of the burst one call each, 4 operations of 10 ms, and its own.
+                assert!(three <= Duration::from_millis(3 * 50 + 20), "{burst:?}: {three:?}");
+                assert!(after() >= Duration::from_secs(2), "the burst takes what was sold");
+            });
+        }
     }
 
     #[test]
