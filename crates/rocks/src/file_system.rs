@@ -14,6 +14,7 @@ use volume::task::block_on;
 use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
 
 use crate::Settings;
+use crate::form::{self, Form};
 use crate::info_log::InfoLog;
 use crate::logs::Logs;
 use crate::path::{FileKind, Root, shown};
@@ -95,7 +96,13 @@ impl FileSystem {
     }
 
     pub(crate) fn open_sequential(&self, path: &str) -> Result<Sequential> {
-        Ok(Sequential::new(self.open(&self.root.name(path)?)?))
+        let name = self.root.name(path)?;
+        let (dir, file) = path.rsplit_once('/').unwrap_or(("", path));
+        let form = Form::of(file, || {
+            let files = self.children(dir).ok().flatten().unwrap_or_default();
+            files.into_iter().filter(|file| form::is_manifest(file)).collect()
+        });
+        Ok(Sequential::new(self.open(&name)?, form))
     }
 
     pub(crate) fn open_readable(&self, path: &str) -> Result<Readable> {

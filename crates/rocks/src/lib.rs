@@ -20,6 +20,7 @@ mod error;
 mod extent;
 mod ffi;
 mod file_system;
+mod form;
 mod info_log;
 mod logs;
 mod memory;

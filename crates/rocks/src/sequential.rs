@@ -1,12 +1,14 @@
-//! Logs, read sequentially.
+//! Logs, read sequentially. Where a piece is not as it was written, another copy of it is asked: see [`Form`].
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 use volume::task::block_on;
 use volume::{IoBuf, IoBufMut, Object, Result};
 
 use crate::extent::{WINDOW, whole_pages};
+use crate::form::Form;
 use crate::origin;
 
 /// An open log and the position of its reader.
@@ -15,6 +17,7 @@ use crate::origin;
 /// same.
 pub(crate) struct Sequential {
     object: Arc<dyn Object>,
+    form: Option<Form>,
     at: u64,
     /// Bytes that were read ahead.
     window: IoBuf,
@@ -22,8 +25,8 @@ pub(crate) struct Sequential {
 }
 
 impl Sequential {
-    pub(crate) fn new(object: Arc<dyn Object>) -> Self {
-        Self { object, at: 0, window: IoBufMut::zeroed(0).freeze(), window_start: 0 }
+    pub(crate) fn new(object: Arc<dyn Object>, form: Option<Form>) -> Self {
+        Self { object, form, at: 0, window: IoBufMut::zeroed(0).freeze(), window_start: 0 }
     }
 
     /// Continues where the last read ended. Fewer bytes than asked for mean the end of the log; the log may
@@ -61,13 +64,34 @@ impl Sequential {
         if self.at >= self.object.len() {
             return Ok(());
         }
-        let pages = whole_pages(&(self.at..self.at + 1));
-        let end = (pages.start + WINDOW).min(self.object.len());
-        let window = IoBufMut::zeroed((end - pages.start) as usize);
-        let read = block_on(self.object.read_at(pages.start, window, origin::LOG_READ))?;
+        let piece = self.form.as_ref().map_or(1, |form| form.piece);
+        let start = whole_pages(&(self.at / piece * piece..self.at + 1)).start;
+        let end = (start + WINDOW).min(self.object.len());
+        let window = IoBufMut::zeroed((end - start) as usize);
+        let mut read = block_on(self.object.read_at(start, window, origin::LOG_READ))?;
+        if let Some(form) = &self.form {
+            for at in (0..read.len()).step_by(form.piece as usize) {
+                let piece = at..read.len().min(at + form.piece as usize);
+                if !(form.check)(&read[piece.clone()]) {
+                    self.read_again(start, &mut read, piece, form);
+                }
+            }
+        }
         self.window = read.freeze();
-        self.window_start = pages.start;
+        self.window_start = start;
         Ok(())
+    }
+
+    /// Takes a piece from a copy that is whole. Without one the bytes stay: a crash may have cut them off, which RocksDB
+    /// finds.
+    #[cold]
+    fn read_again(&self, start: u64, read: &mut IoBufMut, piece: Range<usize>, form: &Form) {
+        let (at, into) = (start + piece.start as u64, IoBufMut::zeroed(piece.len()));
+        let check = Arc::clone(&form.check);
+        match block_on(self.object.read_again(at, into, origin::LOG_READ, check)) {
+            Ok(found) => read[piece].copy_from_slice(&found),
+            Err(e) => tracing::debug!("no copy is whole at byte {at}: {e}"),
+        }
     }
 }
 
@@ -114,7 +138,7 @@ mod tests {
             let mem = Mem::new("v");
             let name = Name::new("a.log").unwrap();
             let object = block_on(mem.create(&name, &Intent::LOG)).unwrap();
-            let mut log = Sequential::new(Arc::clone(&object));
+            let mut log = Sequential::new(Arc::clone(&object), None);
             let (mut bytes, mut at) = (Vec::new(), 0);
             for op in ops {
                 match op {

@@ -307,7 +307,9 @@ pub trait Object: Send + Sync {
         self.sync(io)
     }
 
-    /// When this is ready, everything written before the call, and the object's name, is durable.
+    /// When this is ready, everything written before the call, and the object's name, is durable. After a crash so is
+    /// what was read: a store reads what it had not sealed, has wrong bytes [read again](Object::read_again), and syncs it,
+    /// before it serves what it read.
     ///
     /// # Errors
     /// `Poisoned`: a sync failed, now or earlier. The content of the device is unknown: this object fails for ever, and

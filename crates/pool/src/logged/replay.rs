@@ -125,14 +125,20 @@ impl Shared {
     /// Opens a file, and finds its batches.
     async fn find(&self, number: u64, name: &Name) -> Result<(Arc<File>, Vec<Found>)> {
         let file = Arc::new(File { number, object: self.spread.open_handle(name).await? });
-        // What is read now must be there after the next crash, too.
-        file.object.sync(IO).await?;
         let (mut found, mut at) = (Vec::new(), 0);
         while let Some(head) = read_head(&file, at).await? {
             let next = at + head.len();
             found.push(Found { file: Arc::clone(&file), at, head });
             at = next;
         }
+        if file.object.copies_differ() {
+            // Repairs the blocks of which one copy is damaged, before that could spread.
+            for found in &found {
+                has_blocks(found).await?;
+            }
+        }
+        // What was read must be there after the next crash, too.
+        file.object.sync(IO).await?;
         Ok((file, found))
     }
 

@@ -7,14 +7,20 @@
 //! lose acknowledged bytes if the volume of the longest failed before new copies were made. So the others are
 //! corrected in place: pieces that differ are overwritten with the bytes of the longest.
 //!
+//! But a difference may also be damage of one copy, in bytes that were acknowledged. Only the store can tell, by the
+//! checksums of its records. So where copies differ in bytes that both have, a read overwrites none: all reads go to the
+//! longest, and what its store finds wrong there [another copy](super::again) gives, which repairs it. The next write, sync or
+//! sealing overwrites what still differs. So after a crash a store reads what it had not sealed, and syncs it, before it
+//! serves what it read.
+//!
 //! Bytes with a checksum were durable in all copies. If they differ now, one copy is damaged, so they are neither read nor
 //! overwritten here: sealed objects are never aligned, and logs only behind their checksum. Other synced bytes, at most
 //! some MiB of a log or the whole of an object that is not sealed, are overwritten with themselves, so a crash at
 //! any point loses nothing.
 //!
 //! The opening of a pool reads none of it. An object is aligned when it is opened (a log: its length depends on it),
-//! read or written, when a [`Mover`](crate::mover::Mover) gets there, or when the pool is closed. Until all are, the pool is not
-//! marked as closed, so the next opening finds the rest again.
+//! read or written, when a [`Mover`](crate::mover::Mover) gets there, or when the pool is closed. Until all are alike, the pool
+//! is not marked as closed, so the next opening finds the rest again.
 //!
 //! A copy that cannot be aligned is dropped, but only once another was read to its end and synced. Without
 //! such a copy all stay in doubt: reads are served from any of them, the next write tries again, or else the next opening
@@ -63,37 +69,70 @@ impl Spread {
     /// # Errors
     /// That of a volume: no copy could be read to its end and synced.
     pub(super) async fn settle(&self, handle: &Handle) -> Result<()> {
+        self.settle_or_keep(handle, Differing::Overwritten).await
+    }
+
+    /// The same before reads: what differs in bytes that copies have in common stays.
+    ///
+    /// # Errors
+    /// As for [`Spread::settle`].
+    pub(super) async fn settle_for_reads(&self, handle: &Handle) -> Result<()> {
+        self.settle_or_keep(handle, Differing::Kept).await
+    }
+
+    async fn settle_or_keep(&self, handle: &Handle, differing: Differing) -> Result<()> {
         let inode = handle.inode();
         let _exclusive = inode.write_lock.exclusive().await;
         let Some(from) = inode.doubt() else { return Ok(()) };
+        if differing == Differing::Kept && inode.lead().is_some() {
+            return Ok(());
+        }
         let _redo = inode.resyncs.redo_at_end(from..u64::MAX);
         let Some(unequal) = inode.unequal() else {
             return self.settle_failed(handle, from).await;
         };
-        let settled = self.settle_crashed(handle, unequal, from).await;
-        // Reads do not try again: each would read all of the bytes in doubt.
-        inode.clear_unequal();
-        if settled.is_ok() {
-            inode.clear_doubt(from);
+        match self.settle_crashed(handle, unequal, from, differing).await {
+            Ok(Some(lead)) => inode.set_lead(lead),
+            Ok(None) => {
+                inode.clear_unequal();
+                inode.clear_doubt(from);
+            }
+            Err(e) => {
+                // Reads do not try again: each would read all of the bytes in doubt.
+                inode.clear_unequal();
+                return Err(e);
+            }
         }
-        settled
+        Ok(())
     }
 
-    async fn settle_crashed(&self, handle: &Handle, unequal: Unequal, from: u64) -> Result<()> {
+    /// The number of the copy to read from, if it differs from others.
+    async fn settle_crashed(
+        &self,
+        handle: &Handle,
+        unequal: Unequal,
+        from: u64,
+        differing: Differing,
+    ) -> Result<Option<u64>> {
         let inode = handle.inode();
-        let copies = unequal.copies.into_iter().filter_map(|number| inode.replica(number));
-        handle.make_alike(copies.collect(), unequal.away, from).await?;
+        let mut numbers = unequal.copies;
+        let lead = inode.lead();
+        numbers.sort_by_key(|number| Some(*number) != lead);
+        let copies = numbers.into_iter().filter_map(|number| inode.replica(number));
+        let lead = handle.make_alike(copies.collect(), unequal.away, from, differing).await?;
         // What is read from now on must not change in another crash, which could bring a dropped copy back.
-        self.0.journal.durable(inode.lsn()).await
+        self.0.journal.durable(inode.lsn()).await?;
+        Ok(lead)
     }
 
     /// Aligns copies that may differ since a crash, before the bytes before `end` are read. Where that fails, reads are
     /// served from any copy, since the volumes may still give synced bytes; writes are refused until it succeeds.
     pub(super) async fn settle_to_read(&self, handle: &Handle, end: u64) {
         let inode = handle.inode();
-        if (inode.is_unequal_before(end) || inode.is_doubtful_before(end))
-            && let Err(e) = self.settle(handle).await
-        {
+        if !inode.is_unequal_before(end) && !inode.is_doubtful_before(end) {
+            return;
+        }
+        if let Err(e) = self.settle_for_reads(handle).await {
             inode.set_unsettled();
             tracing::warn!("copies of {} may differ, and cannot be aligned now: {e}", inode.name);
         }
@@ -114,7 +153,7 @@ impl Spread {
         }
         copies.sort_by_key(|&(len, _)| len);
         let copies = copies.into_iter().map(|(_, replica)| replica).collect();
-        handle.make_alike(copies, away, from).await?;
+        handle.make_alike(copies, away, from, Differing::Overwritten).await?;
         inode.clear_doubt(from);
         // A dropped copy must not come back after a crash of the process.
         self.0.journal.written(inode.lsn()).await
@@ -132,26 +171,25 @@ impl Spread {
         inode.know_len(&self.0.journal).await
     }
 
-    /// Aligns every object whose copies may differ since a crash, one after the other.
+    /// Aligns every object whose copies may differ since a crash, one after the other, for reads.
     pub(crate) async fn settle_unequal(&self) {
-        self.settle_those(|inode| inode.unequal().is_some()).await;
-    }
-
-    /// Aligns every object whose copies may differ; true if none is left.
-    pub(super) async fn settle_all(&self) -> bool {
-        self.settle_those(|_| true).await
-    }
-
-    async fn settle_those(&self, which: impl Fn(&Inode) -> bool + Send) -> bool {
-        let mut alike = true;
         let mut inodes = self.0.catalog.in_doubt();
-        inodes.retain(|inode| which(inode));
+        inodes.retain(|inode| inode.unequal().is_some());
         for inode in inodes {
+            self.settle_to_read(&self.handle(inode), u64::MAX).await;
+        }
+    }
+
+    /// Aligns every object whose copies may differ, but for what only its store can decide; true if all are alike.
+    pub(super) async fn settle_all(&self) -> bool {
+        let mut alike = true;
+        for inode in self.0.catalog.in_doubt() {
             let handle = self.handle(inode);
-            if let Err(e) = self.settle(&handle).await {
+            let settled = self.settle_for_reads(&handle).await;
+            if let Err(e) = &settled {
                 tracing::warn!("copies of {} may differ for now: {e}", handle.inode().name);
-                alike = false;
             }
+            alike &= settled.is_ok() && handle.inode().doubt().is_none();
         }
         alike
     }
@@ -201,6 +239,14 @@ impl Alignment {
     }
 }
 
+/// What becomes of bytes that two copies have, and that differ.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Differing {
+    /// They stay: one copy may be damaged.
+    Kept,
+    Overwritten,
+}
+
 /// Why two copies could not be aligned, and which of them failed.
 enum Unlike {
     Lead(Error),
@@ -209,12 +255,19 @@ enum Unlike {
 
 impl Handle {
     /// Aligns `copies`, the longest first, from `from` on. Once one was read to its end and synced, drops
-    /// those that cannot be aligned, and those that are `away`. The caller excludes writes.
+    /// those that cannot be aligned, and those that are `away`. The caller excludes writes. Returns the number of the copy
+    /// that others were compared with, if one still differs.
     ///
     /// # Errors
     /// That of a volume: there is no such copy, and all stay. `Busy`: this process could not read or write a copy, and
     /// all stay.
-    async fn make_alike(&self, copies: Vec<Arc<Replica>>, away: Vec<u64>, from: u64) -> Result<()> {
+    async fn make_alike(
+        &self,
+        copies: Vec<Arc<Replica>>,
+        away: Vec<u64>,
+        from: u64,
+        differing: Differing,
+    ) -> Result<Option<u64>> {
         let inode = self.inode();
         // Bytes with a checksum were the same in all copies, and synced: one that has changed must not spread.
         let differ_from = from.max(inode.checked_len());
@@ -225,9 +278,13 @@ impl Handle {
             let mut whole = Vec::new();
             let mut fails = Vec::new();
             let mut sound = Ok(());
+            let mut differs = false;
             for other in &copies[at + 1..] {
-                match self.align(lead, other, differ_from).await {
-                    Ok(()) => whole.push(other.number),
+                match self.align(lead, other, differ_from, differing).await {
+                    Ok(one) => {
+                        differs |= one;
+                        whole.push(other.number);
+                    }
                     Err(Unlike::Lead(e) | Unlike::Other(e)) if was_refused(&e) => return Err(e),
                     Err(Unlike::Lead(e)) => {
                         sound = Err(e);
@@ -255,7 +312,7 @@ impl Handle {
             inode.set_len(self.len_of(lead).await?);
             whole.push(lead.number);
             if self.drop_unlike(&failed, &whole) {
-                return Ok(());
+                return Ok(differs.then_some(lead.number));
             }
             break;
         }
@@ -375,23 +432,31 @@ impl Handle {
         self.sync_copy(replica, len, IO).await
     }
 
-    /// Gives `other` the bytes of `lead` from `from` on, and makes both durable.
+    /// Gives `other` the bytes of `lead` from `from` on, and makes both durable. Returns whether they still differ.
     async fn align(
         &self,
         lead: &Replica,
         other: &Replica,
         from: u64,
-    ) -> std::result::Result<(), Unlike> {
+        differing: Differing,
+    ) -> std::result::Result<bool, Unlike> {
         let len = self.len_of(lead).await.map_err(Unlike::Lead)?;
         let found_len = self.len_of(other).await.map_err(Unlike::Other)?;
         let mut at = from.min(len).min(found_len);
+        let mut differs = false;
         while at < len {
             let step = PIECE.min(len - at);
             let into = || IoBufMut::zeroed(step as usize);
             let wanted = self.read_from(lead, at, into(), IO).await.map_err(Unlike::Lead)?;
             let found = self.read_from(other, at, into(), IO).await.map_err(Unlike::Other)?;
-            if wanted[..] != found[..] {
-                let written = self.write_to(other, at, &wanted.freeze(), IO).await;
+            let mut keep = 0;
+            if differing == Differing::Kept {
+                keep = found_len.saturating_sub(at).min(step) as usize;
+                differs |= wanted[..keep] != found[..keep];
+            }
+            if wanted[keep..] != found[keep..] {
+                let missing = wanted.freeze().slice(keep..step as usize);
+                let written = self.write_to(other, at + keep as u64, &missing, IO).await;
                 written.map_err(Unlike::Other)?;
             }
             at += step;
@@ -400,7 +465,8 @@ impl Handle {
             self.resize_copy(other, len).await.map_err(Unlike::Other)?;
         }
         self.sync_copy(lead, len, IO).await.map_err(Unlike::Lead)?;
-        self.sync_copy(other, len, IO).await.map_err(Unlike::Other)
+        self.sync_copy(other, len, IO).await.map_err(Unlike::Other)?;
+        Ok(differs)
     }
 
     /// Cuts bytes off a copy that failed writes left behind the acknowledged ones: they need not take space, and a write
@@ -408,6 +474,8 @@ impl Handle {
     /// copy may have recorded one of more than was acknowledged. Returns the length of the copy.
     async fn cut_unacknowledged(&self, replica: &Replica) -> Result<u64> {
         let inode = self.inode();
+        // The failed write may have ended since. If it has not, this is refused; a pool below learns its length by it.
+        self.sync_copy(replica, 0, IO).await?;
         // Opening a copy of a log for the first time after a crash extends it by bytes that may be acknowledged.
         self.len_of(replica).await?;
         let end = inode.written_len().max(inode.checked_len());

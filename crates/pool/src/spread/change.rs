@@ -359,6 +359,9 @@ impl Handle {
             return self.pool().journal.durable(self.inode().lsn()).await;
         }
         let is_log = self.inode().kind == Kind::Log;
+        if self.inode().lead().is_some() {
+            self.must_be_alike().await?;
+        }
         let _in_order = match is_log {
             true => None,
             false => Some(self.inode().resizing.lock().await),

@@ -223,7 +223,7 @@ impl Spread {
         let number = pool.journal.issue_id().await?.0;
         let placed = Placed { number, layout };
         if inode.is_unequal_before(u64::MAX) {
-            self.settle(&handle).await?;
+            self.settle_for_reads(&handle).await?;
         }
         inode.know_len(&pool.journal).await?;
         self.must_have_room(&placed.layout, inode.len()).await?;
@@ -357,10 +357,19 @@ impl Spread {
     ///
     /// # Errors
     /// `NotFound`: there is none. `Invalid`: it is the only one. `Corrupt`: the other copy is not what was written.
-    /// `Unavailable`: none of the others answers; or no volume takes the manifest, and the copy is dropped once one
-    /// does.
+    /// `Unavailable`: none of the others answers; copies differ since a crash, and the store has not read the object yet; or
+    /// no volume takes the manifest, and the copy is dropped once one does.
     pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
         let copies = self.0.catalog.copies(id)?;
+        let inode = self.0.catalog.inode_by_id(id)?;
+        if inode.lead().is_some() {
+            // It may be the only good one.
+            let what = format!(
+                "{}: its copies differ since a crash: the store that wrote it must read it first",
+                inode.name
+            );
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
         let found = copies.iter().find(|placed| placed.is_on(from)).ok_or_else(|| {
             let what = format!("object {id}: no copy on volume {}", self.0.members.label(from));
             Error::new(ErrorKind::NotFound, what)

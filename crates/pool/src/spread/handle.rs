@@ -224,6 +224,11 @@ impl Handle {
         Err(failed)
     }
 
+    /// Whether copies were found to differ since a crash, and still may: one can be damaged. A sync ends that.
+    pub(crate) fn copies_differ(&self) -> bool {
+        self.inode.lead().is_some()
+    }
+
     /// Reads an existing range from one copy; of a fragment, a range of its own bytes.
     pub(super) async fn read_from(
         &self,

@@ -81,6 +81,8 @@ pub(super) struct Inode {
 struct Open {
     copies: Vec<OpenCopy>,
     draws: u64,
+    /// The number of the copy that reads go to while another one differs from it.
+    lead: Option<u64>,
 }
 
 struct OpenCopy {
@@ -143,6 +145,12 @@ impl Open {
         }
         if self.copies.len() == 1 && tried.is_empty() {
             return Some(0);
+        }
+        if let Some(lead) = self.lead.filter(|lead| !tried.contains(lead))
+            && let Some(at) = self.copies.iter().position(|copy| copy.replica.number == lead)
+            && !self.copies[at].replica.take_avoidance()
+        {
+            return Some(at);
         }
         self.choose_among(tried, offset, len)
     }
@@ -350,7 +358,7 @@ impl Inode {
             id,
             kind,
             name: name.clone(),
-            open: Mutex::new(Open { copies, draws: id.0 }),
+            open: Mutex::new(Open { copies, draws: id.0, lead: None }),
             len: AtomicU64::new(len),
             len_recovered: len,
             sealed: AtomicBool::new(false),
@@ -504,20 +512,33 @@ impl Inode {
         *self.unequal.lock() = Some(unequal);
     }
 
-    /// The copies that may differ since a crash, if their alignment was not tried yet.
+    /// The copies that may differ since a crash, until they were aligned or could not be.
     pub(super) fn unequal(&self) -> Option<Unequal> {
         self.unequal.lock().clone()
     }
 
     /// Records that the alignment after a crash was tried.
     pub(super) fn clear_unequal(&self) {
+        self.open.lock().lead = None;
         *self.unequal.lock() = None;
     }
 
-    /// Whether bytes before `end` may differ between the copies since a crash, and an alignment must be tried before one
-    /// of them is read.
+    /// Records that copies were compared and differ: reads go to the one with this number until they are aligned.
+    pub(super) fn set_lead(&self, number: u64) {
+        self.open.lock().lead = Some(number);
+    }
+
+    /// The number of the copy that reads go to, if copies are known to differ.
+    pub(super) fn lead(&self) -> Option<u64> {
+        self.open.lock().lead
+    }
+
+    /// Whether bytes before `end` may differ between the copies since a crash, and these must be compared before one of
+    /// them is read.
     pub(super) fn is_unequal_before(&self, end: u64) -> bool {
-        self.doubt().is_some_and(|from| from < end) && self.unequal.lock().is_some()
+        self.doubt().is_some_and(|from| from < end)
+            && self.unequal.lock().is_some()
+            && self.lead().is_none()
     }
 
     /// Whether bytes before `end` of an object that is written in place may differ between the copies, since a write of

@@ -27,7 +27,7 @@ impl Spread {
         let (pool, inode) = (&self.0, log.inode());
         let _one = pool.damages.scrubbing.lock().await;
         // After a failed write copies may differ behind what was acknowledged.
-        if inode.doubt().is_some() && self.settle(log).await.is_err() {
+        if inode.doubt().is_some() && self.settle_for_reads(log).await.is_err() {
             return Vec::new();
         }
         if let Err(e) = inode.learn_len(&pool.journal).await {

@@ -526,9 +526,9 @@ impl Client {
         Ok(object.read_again(0, IoBufMut::zeroed(len), READ, check).await?.to_vec())
     }
 
-    /// Reads every copy of every object twice: the first time repairs what rotted, the second time all are good, and equal
-    /// also where nothing was acknowledged. After a scrub that replaced damaged copies, those of sealed objects are good at once. No volume fails, and nothing is
-    /// written.
+    /// Reads every copy of every object twice, and syncs it: the first time repairs what rotted, the second time all are good,
+    /// and equal also where nothing was acknowledged. After a scrub that replaced damaged copies, those of sealed objects are
+    /// good at once. No volume fails, and nothing is written.
     pub(super) async fn heal(&self, pool: &Spread, scrubbed: bool) {
         let objects = pool.objects();
         let is_sealed = |id| objects.iter().any(|object| object.id == id && object.sealed);
@@ -554,6 +554,9 @@ impl Client {
                 };
                 let read = object.read_again(0, IoBufMut::zeroed(len), READ, check).await;
                 read.unwrap_or_else(|e| panic!("{}/{name}: no good copy: {e}", self.home));
+                // From here on what was read may be served.
+                let synced = object.sync(READ).await;
+                synced.unwrap_or_else(|e| panic!("{}/{name}: a sync: {e}", self.home));
                 let (good, copies) = (good.load(Ordering::Relaxed), pool.copies_of(object.id()));
                 let equal = !must_be_good || bytes.lock().windows(2).all(|two| two[0] == two[1]);
                 assert!(equal, "{}/{name}: the copies {copies:?} differ", self.home);

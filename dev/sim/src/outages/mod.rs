@@ -510,10 +510,6 @@ impl Machine {
         }
         sim.end_all_tasks();
         let pool = opened.take();
-        // A close in order with every volume here leaves the mark of a clean end.
-        if !in_order || !self.away.is_empty() {
-            self.rot.before_death(self, pool.as_ref());
-        }
         if let Some(pool) = pool.filter(|_| death == Death::Closed) {
             let closed = sim.clock().run(pool.close());
             sim.note("machine", format_args!("! closed: {closed:?}"));

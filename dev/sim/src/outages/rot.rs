@@ -9,8 +9,7 @@
 //! - a write that fails on the good copy of any other object drops that copy. So those rot only where no volume fails or is
 //!   away, and all are read before one does;
 //! - where no checksum of the manifest covers the bytes, only a reader knows that they are wrong. The pool finds a good
-//!   copy while it runs and after it was closed. After a crash it makes the copies alike, by any of them (ADR 29). So
-//!   these bytes are put right before the machine dies.
+//!   copy while it runs, and after a crash if the object is read before it changes (ADR 29).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -58,11 +57,8 @@ struct Spot {
     /// The number of the copy.
     number: u64,
     offset: u64,
-    good: u8,
     bad: u8,
     sealed: bool,
-    /// A checksum of the manifest covers the byte.
-    covered: bool,
     life: u32,
 }
 
@@ -198,10 +194,8 @@ impl Rot {
             volume,
             number: placed.number,
             offset,
-            good,
             bad: good ^ flip,
             sealed: object.sealed,
-            covered: offset < object.checked_len,
             life: self.life.get(),
         };
         self.spots.borrow_mut().entry(object.id).or_default().push(spot);
@@ -234,32 +228,6 @@ impl Rot {
             copy.read_at(spot.offset, IoBufMut::zeroed(1), COPY).await
         });
         read.expect("a device below its faults does not fail")[0] == spot.bad
-    }
-
-    /// The machine is about to die: puts right what no checksum covers. Without a pool, none was opened.
-    pub(super) fn before_death(&self, machine: &Machine, pool: Option<&Spread>) {
-        let objects = pool.map(Spread::objects);
-        self.spots.borrow_mut().retain(|&id, spots| {
-            let checked_len = objects.as_ref().map_or(u64::MAX, |objects| {
-                let object = objects.iter().find(|object| object.id == id);
-                object.map_or(0, |object| object.checked_len)
-            });
-            spots.retain(|spot| {
-                if spot.covered && spot.offset < checked_len {
-                    return true;
-                }
-                // Copies of the copy are as bad.
-                let begins = format!("o{id}");
-                for (_, (device, leaf)) in
-                    machine.places().iter().filter(|(name, _)| name.as_str().starts_with(&begins))
-                {
-                    let mend = |byte| if byte == spot.bad { spot.good } else { byte };
-                    machine.rows.crashes[*device].damage(leaf, spot.offset, mend);
-                }
-                false
-            });
-            !spots.is_empty()
-        });
     }
 }
 

@@ -10,10 +10,9 @@ use pool::spread::{ObjectStat, Opening};
 use pool::{Member, PoolId, Spread};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::layer::crash::Crash;
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Name, Result, Volume};
+use volume::{Name, Result};
 
 use super::Machine;
 use crate::Sim;
@@ -147,38 +146,6 @@ impl Machine {
         let objects = below.get(&u32::from(member.0))?.objects();
         let object = objects.iter().find(|object| object.name == *leaf)?;
         place_below(volumes, object)
-    }
-
-    /// Every leaf object of the pool, with its name at the member and where it is. Pools below that are not open are looked
-    /// at as they would be after the death of the process.
-    pub(super) fn places(&self) -> Vec<(Name, Place)> {
-        let mut all = Vec::new();
-        for (at, volumes) in (0..).zip(&self.tree.0) {
-            if let [volume] = volumes[..] {
-                let volume = volume as usize;
-                let leaves = block_on(self.rows.crashes[volume].list()).expect("the power is on");
-                all.extend(leaves.into_iter().map(|leaf| (leaf.name.clone(), (volume, leaf.name))));
-                continue;
-            }
-            let Some(objects) = self.objects_below(at, volumes) else { continue };
-            let places = objects
-                .iter()
-                .filter_map(|object| Some((object.name.clone(), place_below(volumes, object)?)));
-            all.extend(places);
-        }
-        all
-    }
-
-    fn objects_below(&self, member: u32, volumes: &[u32]) -> Option<Vec<ObjectStat>> {
-        if let Some(pool) = self.below.borrow().get(&member) {
-            return Some(pool.objects());
-        }
-        let after_death = |&i: &u32| {
-            let crash: &Crash = &self.rows.crashes[i as usize];
-            Member::new(label(i), crash.after_process_death())
-        };
-        let opened = Spread::open(volumes.iter().map(after_death).collect(), opening(member, 0));
-        Some(block_on(opened).ok()?.objects())
     }
 
     /// Closes the pools below, after the pool.

@@ -9,7 +9,9 @@ use volume::mem::Mem;
 use volume::task::block_on;
 
 use super::survey;
-use crate::support::{check, fill, key, label, names, open, options, pool, try_open, volumes};
+use crate::support::{
+    check, fill, key, label, names, open, opening, options, plain, pool, pool_of, try_open, volumes,
+};
 
 #[test]
 fn a_flipped_byte_is_an_error_and_never_a_wrong_answer() {
@@ -151,6 +153,75 @@ fn a_flipped_byte_of_a_small_file_is_an_error_or_makes_no_difference() {
     }
 }
 
+/// A pool with two copies.
+fn twice(volumes: &[Mem]) -> Spread {
+    pool_of(plain(volumes), opening().copies(2)).expect("a pool")
+}
+
+/// Copies of these volumes.
+fn images(volumes: &[Mem]) -> Vec<Mem> {
+    volumes.iter().map(|volume| Mem::from_image(volume.label(), volume.image())).collect()
+}
+
+/// The leaf objects of a file on two volumes, and its length.
+fn leaves(volumes: &[Mem], prefix: &str, end: &str) -> (Vec<Name>, u64) {
+    let pool = twice(volumes);
+    let files = names(&pool, &format!("kv/{prefix}"));
+    let file = files.iter().rfind(|file| file.as_str().ends_with(end)).expect("a file");
+    let stat = block_on(pool.stat(file)).expect("a file that was listed");
+    let leaf = |mem: &Mem| {
+        let begins = format!("o{}.", stat.id);
+        let also = format!("o{}-", stat.id);
+        let is_one =
+            |name: &Name| name.as_str().starts_with(&begins) || name.as_str().starts_with(&also);
+        mem.image().into_keys().find(is_one).expect("a copy on each volume")
+    };
+    (volumes.iter().map(leaf).collect(), stat.len)
+}
+
+/// RocksDB itself asks no other copy of these files: it would take the log to end there, and drop what follows for good.
+#[test]
+fn damage_of_one_copy_of_a_log_or_of_a_small_file_makes_no_difference() {
+    let large = || {
+        let mut options = options();
+        options.set_write_buffer_size(1 << 20);
+        options
+    };
+    for closes in [true, false] {
+        let volumes = volumes(2);
+        {
+            let pool = twice(&volumes);
+            let db = try_open(&pool, large()).unwrap();
+            fill(&db, 0..100, 1);
+            db.flush().unwrap();
+            // The log has several blocks.
+            fill(&db, 100..1000, 1);
+            drop(db);
+            if closes {
+                block_on(pool.close()).unwrap();
+            }
+        }
+        for (prefix, end, step) in [("", ".log", 4999), ("MANIFEST-", "", 97), ("CURRENT", "", 5)] {
+            let (leaves, len) = leaves(&images(&volumes), prefix, end);
+            for (offset, wrong) in (0..len).step_by(step).flat_map(|at| [(at, 0), (at, 1)]) {
+                let volumes = images(&volumes);
+                volumes[wrong].damage(&leaves[wrong], offset, |byte| *byte ^= 0x10);
+                // Another block of the other copy is damaged, too.
+                if end == ".log" {
+                    let other = (offset + len / 2) % len;
+                    volumes[1 - wrong].damage(&leaves[1 - wrong], other, |byte| *byte ^= 0x10);
+                }
+                let said = format!("{prefix}{end}, byte {offset} of copy {wrong}, {closes}");
+                let db = try_open(&twice(&volumes), large());
+                let db = db.unwrap_or_else(|error| panic!("{said}: {error}"));
+                let last = (0..1000).rfind(|&i| db.get(key(i)).expect("a get").is_some());
+                assert_eq!(last, Some(999), "{said}");
+                check(&db, 0..1000, 1);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_flipped_byte_of_the_pools_manifest_is_read_from_another_copy_or_an_error() {
     for count in [1, 3] {
@@ -171,8 +242,8 @@ fn a_flipped_byte_of_the_pools_manifest_is_read_from_another_copy_or_an_error() 
             let copies: Vec<_> =
                 volumes.iter().map(|v| Mem::from_image(v.label(), v.image())).collect();
             copies[0].damage(name, offset, |byte| *byte ^= 0x10);
-            let members = crate::support::plain(&copies);
-            match crate::support::pool_of(members, crate::support::opening()) {
+            let members = plain(&copies);
+            match pool_of(members, opening()) {
                 Ok(pool) => check(&open(&pool), 0..200, 1),
                 Err(error) => {
                     assert_eq!(count, 1, "byte {offset}: there are other copies: {error}");
