@@ -255,23 +255,40 @@ impl Spread {
             after = looked.last;
             let Some(Short { id, lacks, spare, doubled }) = looked.short else { continue };
             let Ok(inode) = pool.catalog.inode_by_id(id) else { continue };
-            for volume in doubled {
-                if let Err(e) = self.drop_copy(id, volume).await {
-                    tracing::debug!("a second copy of a fragment stays for now: {e}");
-                }
-            }
-            for (made, what) in lacks.into_iter().enumerate() {
+            let mut doubled = doubled.into_iter();
+            let (mut made, mut is_whole) = (0, true);
+            for what in lacks {
                 let how = if spare + made == 0 { last } else { how };
-                match self.copy_anywhere(&inode, what, how).await {
-                    Ok(()) => repaired.made += 1,
+                let mut done = self.copy_anywhere(&inode, what, how).await;
+                // The volume with a second copy of a fragment may be the only one left for another. Otherwise that is dropped
+                // last: the first one may be damaged.
+                while done.as_ref().is_err_and(|e| e.kind() == ErrorKind::OutOfSpace)
+                    && let Some(volume) = doubled.next()
+                {
+                    self.drop_doubled(id, volume).await;
+                    done = self.copy_anywhere(&inode, what, how).await;
+                }
+                match done {
+                    Ok(()) => made += 1,
                     Err(e) if e.kind() == ErrorKind::Gone => break,
                     Err(e) => {
                         repaired.short.push((inode.name.clone(), e.to_string()));
+                        is_whole = false;
                         break;
                     }
                 }
+                repaired.made += 1;
                 tell(repaired.made);
             }
+            for volume in doubled.filter(|_| is_whole) {
+                self.drop_doubled(id, volume).await;
+            }
+        }
+    }
+
+    async fn drop_doubled(&self, id: ObjectId, volume: VolumeId) {
+        if let Err(e) = self.drop_copy(id, volume).await {
+            tracing::debug!("a second copy of a fragment stays for now: {e}");
         }
     }
 
