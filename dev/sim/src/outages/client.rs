@@ -450,11 +450,20 @@ impl Client {
         }
     }
 
-    /// Compares the pool's objects with the acknowledged ones.
+    /// Compares the pool's objects with the acknowledged ones, and syncs them, as a store does when it is opened: from here
+    /// on what was read may be served.
     pub(super) async fn verify(&self, pool: &Spread, sure: Sure) {
         let names: Vec<_> = self.memory.borrow().things.keys().cloned().collect();
         for name in names {
             self.check(pool, &name, sure).await;
+            let synced = async { pool.open_handle(&self.at(&name)).await?.sync(READ).await };
+            let synced = synced.await;
+            let may_fail = synced.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+            assert!(
+                sure != Sure::All || may_fail || synced.is_ok(),
+                "{}/{name}: {synced:?}",
+                self.home
+            );
         }
     }
 
