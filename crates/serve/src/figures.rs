@@ -297,6 +297,10 @@ pub struct Block {
     pub checksum_writes: u64,
     /// Memory of the checksums, in bytes.
     pub checksum_bytes: u64,
+    /// Blocks read because a write covers a part of them.
+    pub completing_reads: u64,
+    /// Extents made.
+    pub extents_made: u64,
     /// Writes of marks of regions.
     pub region_marks: u64,
     /// Regions of 4 MiB whose copies were read and made equal after a crash.

@@ -1053,6 +1053,12 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_block_checksum_bytes Memory of the checksums
             # TYPE plimsoll_block_checksum_bytes gauge
             plimsoll_block_checksum_bytes 0
+            # HELP plimsoll_block_completing_reads Blocks read because a write covers a part
+            # TYPE plimsoll_block_completing_reads counter
+            plimsoll_block_completing_reads_total 0
+            # HELP plimsoll_block_extents_made Extents made
+            # TYPE plimsoll_block_extents_made counter
+            plimsoll_block_extents_made_total 0
             # HELP plimsoll_block_region_marks Writes of marks of regions
             # TYPE plimsoll_block_region_marks counter
             plimsoll_block_region_marks_total 0

@@ -97,6 +97,8 @@ impl Program {
             checksum_fetches: of.checksum_fetches,
             checksum_writes: of.checksum_writes,
             checksum_bytes: of.checksum_bytes,
+            completing_reads: of.completing_reads,
+            extents_made: of.extents_made,
             region_marks: of.region_marks,
             regions_aligned: of.regions_aligned,
             dirty_regions: of.dirty_regions,

@@ -413,6 +413,10 @@ fn block(page: &mut Page, block: Option<&Block>) {
     });
     of.counter("block_checksum_writes", "Pages of checksums written", |b| b.checksum_writes);
     of.gauge("block_checksum_bytes", "Memory of the checksums", |b| b.checksum_bytes);
+    of.counter("block_completing_reads", "Blocks read because a write covers a part", |b| {
+        b.completing_reads
+    });
+    of.counter("block_extents_made", "Extents made", |b| b.extents_made);
     of.counter("block_region_marks", "Writes of marks of regions", |b| b.region_marks);
     of.counter(
         "block_regions_aligned",

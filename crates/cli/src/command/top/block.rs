@@ -11,11 +11,13 @@ pub(super) struct BlockRates {
     /// Their bytes a second.
     pub(super) read_bytes: Option<f64>,
     pub(super) written_bytes: Option<f64>,
-    /// What the store does on its own, a second: writes of marks, pages of checksums read and written, and regions whose
-    /// copies are made equal after a crash.
+    /// What the store does on its own, a second: writes of marks, pages of checksums read and written, reads of blocks that
+    /// a write covers in part, extents made, and regions whose copies are made equal after a crash.
     pub(super) marks: Option<f64>,
     pub(super) checksum_reads: Option<f64>,
     pub(super) checksum_writes: Option<f64>,
+    pub(super) completing_reads: Option<f64>,
+    pub(super) extents_made: Option<f64>,
     pub(super) aligned: Option<f64>,
     /// Those that use most of their limits first, then those with most operations.
     pub(super) devices: Vec<DeviceRates>,
@@ -60,6 +62,8 @@ impl BlockRates {
             marks: rate(|of| of.region_marks),
             checksum_reads: rate(|of| of.checksum_fetches),
             checksum_writes: rate(|of| of.checksum_writes),
+            completing_reads: rate(|of| of.completing_reads),
+            extents_made: rate(|of| of.extents_made),
             aligned: rate(|of| of.regions_aligned),
             devices,
         }

@@ -115,10 +115,12 @@ fn block(of: &BlockRates) -> Vec<Line<'static>> {
         size(of.written_bytes)
     );
     let own = format!(
-        "  its own: {} marks  {} checksum reads  {} checksum writes  {} regions aligned",
+        "  its own: {} marks  {} + {} checksums  {} parts read  {} extents  {} aligned",
         count(of.marks),
         count(of.checksum_reads),
         count(of.checksum_writes),
+        count(of.completing_reads),
+        count(of.extents_made),
         count(of.aligned)
     );
     let limited = of.devices.iter().filter(|d| d.limit_ops.or(d.limit_bytes).is_some());
@@ -403,7 +405,7 @@ mod tests {
         let shown = drawn(screen, 80, 24).backend().to_string();
         for line in [
             "block: 2 devices  reads 1500 a second (6 MiB)  writes 800 (3.1 MiB)",
-            "  its own: 3 marks  - checksum reads  - checksum writes  - regions aligned",
+            "  its own: 3 marks  - + - checksums  - parts read  - extents  - aligned",
             "  vm1: 480 of 500 I/Os  3 MiB of 60 MiB a second  12 waited 8.2 ms each",
         ] {
             assert!(shown.contains(line), "{shown}");

@@ -55,7 +55,8 @@ fn summary(view: &View) -> String {
 fn block(of: &BlockRates) -> String {
     format!(
         "# block_devices {} reads_per_s {} read_bytes_per_s {} writes_per_s {} written_bytes_per_s {} \
-         marks_per_s {} checksum_reads_per_s {} checksum_writes_per_s {} regions_aligned_per_s {}\n",
+         marks_per_s {} checksum_reads_per_s {} checksum_writes_per_s {} completing_reads_per_s {} \
+         extents_made_per_s {} regions_aligned_per_s {}\n",
         of.devices.len(),
         or_dash(of.reads, 0),
         or_dash(of.read_bytes, 0),
@@ -64,6 +65,8 @@ fn block(of: &BlockRates) -> String {
         or_dash(of.marks, 0),
         or_dash(of.checksum_reads, 0),
         or_dash(of.checksum_writes, 0),
+        or_dash(of.completing_reads, 0),
+        or_dash(of.extents_made, 0),
         or_dash(of.aligned, 0),
     )
 }
@@ -192,7 +195,7 @@ mod tests {
         let text = lines(&View { block: Some(rates), ..View::default() });
         let shown: Vec<_> = text.lines().skip(1).take(2).collect();
         expect![[r#"
-            # block_devices 1 reads_per_s 50 read_bytes_per_s - writes_per_s - written_bytes_per_s - marks_per_s - checksum_reads_per_s - checksum_writes_per_s - regions_aligned_per_s -
+            # block_devices 1 reads_per_s 50 read_bytes_per_s - writes_per_s - written_bytes_per_s - marks_per_s - checksum_reads_per_s - checksum_writes_per_s - completing_reads_per_s - extents_made_per_s - regions_aligned_per_s -
             # block_device vm ops_per_s 480 limit_iops 500 bytes_per_s - limit_bytes_per_s - limited_per_s 2 limited_ms 8.250"#]]
             .assert_eq(&shown.join("\n"));
     }

@@ -184,7 +184,9 @@ impl Device {
             if self.extents.get(number).map_err(|e| self.failed(e))?.is_none() {
                 self.shared.room.take(self.shape.object() - self.shape.extent()).await?;
             }
-            let extent = self.extents.get_or_create(number).await.map_err(|e| self.failed(e))?;
+            let got = self.extents.get_or_create(number).await;
+            let (extent, is_new) = got.map_err(|e| self.failed(e))?;
+            self.shared.counts.extents_made.add(u64::from(is_new));
             if !extent.is_gone() {
                 return Ok(extent);
             }

@@ -99,14 +99,15 @@ impl Extents {
         Ok(Some(extent))
     }
 
-    /// An extent, which is made if it does not exist. Durable on return.
+    /// An extent, which is made if it does not exist, and whether it was. Durable on return.
     ///
     /// # Errors
     /// Those of the volume.
-    pub(super) async fn get_or_create(&self, number: u64) -> Result<Arc<Extent>> {
+    pub(super) async fn get_or_create(&self, number: u64) -> Result<(Arc<Extent>, bool)> {
+        let mut is_new = false;
         loop {
             if let Some(extent) = self.get(number)? {
-                return Ok(extent);
+                return Ok((extent, is_new));
             }
             let _alone = self.structure.lock().await;
             if self.is_present(number) {
@@ -122,6 +123,7 @@ impl Extents {
             }
             let incarnation = self.incarnations.fetch_add(1, Ordering::Relaxed);
             self.state.lock().present.insert(number, incarnation);
+            is_new = true;
         }
     }
 

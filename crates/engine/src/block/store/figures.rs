@@ -104,6 +104,10 @@ counts! {
     checksum_fetches,
     /// Pages of checksums written: an operation each.
     checksum_writes,
+    /// Blocks read because a write covers a part of them: an operation each.
+    completing_reads,
+    /// Extents made: two operations each, and what the pool's manifest takes.
+    extents_made,
     /// Writes of marks of regions: an operation each.
     region_marks,
     /// Regions of 4 MiB whose copies were read and made equal after a crash.

@@ -112,8 +112,13 @@ impl Device {
             (range.end < end && (last > start || range.start == start)).then_some(last),
         ];
         for offset in cut.into_iter().flatten() {
+            let block = blocks.one(offset);
+            if block.are_zeros() {
+                continue;
+            }
+            self.shared.counts.completing_reads.add(1);
             let into = IoBufMut::zeroed(BLOCK as usize);
-            let read = self.read_claimed(&blocks.one(offset), into).await?;
+            let read = self.read_claimed(&block, into).await?;
             let at = (offset - start) as usize;
             whole[at..at + BLOCK as usize].copy_from_slice(&read);
         }

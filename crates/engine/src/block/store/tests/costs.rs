@@ -39,6 +39,45 @@ fn a_durable_overwrite_is_one_operation_on_each_copy() {
     }
 }
 
+/// Every operation on the volumes is one of a client's call, or counted by name.
+#[test]
+fn no_operation_is_hidden() {
+    let mut rig = Rig::new(1, 1);
+    rig.options.clean_after = Duration::from_secs(1);
+    rig.clock.run(async {
+        let (_pool, store) = rig.open().await.unwrap();
+        store.create("disk", 64 * REGION).await.unwrap();
+        let device = device(&store, "disk").await;
+        let before = store.figures();
+        let from = rig.log.records().len();
+        for at in [0, 9 * BLOCK, 33 * REGION] {
+            device.write(at, bytes(4096, 1), Durable::Now).await.unwrap();
+        }
+        // Parts of a written block, of a written and a new one, and of new ones.
+        for (at, len) in [(100, 50), (4000, 200), (20 * BLOCK + 5, 5000)] {
+            device.write(at, bytes(len, 2), Durable::Now).await.unwrap();
+        }
+        rig.clock.sleep(Duration::from_secs(3)).await;
+        store.tend().await.unwrap();
+        drop(read(&*device, 0, 4096).await.unwrap());
+        let records = rig.log.records().split_off(from);
+        // Not the pool's manifest.
+        let of_object = |name: &Name| name.as_str().starts_with('o');
+        let calls = records.iter().map(|record| &record.call);
+        let calls = calls.filter(|call| call.name.as_ref().is_some_and(of_object));
+        let calls: Vec<_> = calls.map(|call| call.op).collect();
+        let count = |ops: &[Op]| calls.iter().filter(|op| ops.contains(op)).count() as u64;
+        let (reads, writes) = (count(&[Op::Read]), count(&[Op::Write, Op::WriteDurable]));
+        let after = store.figures();
+        assert_eq!((after.reads - before.reads, after.writes - before.writes), (1, 6));
+        assert_eq!((after.completing_reads, after.extents_made), (2, 2));
+        let named = after.region_marks + after.checksum_writes + after.extents_made;
+        assert_eq!(writes, 6 + named, "{after:?}");
+        let named = after.checksum_fetches + after.completing_reads;
+        assert_eq!(reads, 1 + named, "{after:?}");
+    });
+}
+
 #[test]
 fn blocks_that_were_never_written_cost_nothing() {
     let rig = Rig::new(1, 1);
