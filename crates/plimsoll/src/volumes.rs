@@ -46,6 +46,9 @@ use crate::{Error, Result};
 
 /// The name of the file in a volume's directory that says how far the scrub of its pool has come.
 const SCRUB_FILE: &str = "plimsoll.scrub";
+/// The writes of a file system's journal at a sync that changed a length, where nothing measures them: those of ext4, the most
+/// of the file systems that were measured.
+const JOURNAL_OPS_UNKNOWN: u64 = 2;
 /// The prefix of the names of a device's reserve.
 const RESERVE: &str = "device-";
 /// Its opening lists every object, so it may take as many limits as this.
@@ -208,13 +211,12 @@ impl Volume {
 
     fn open(&self, clock: &Clock) -> volume::Result<Device> {
         let (mut reserve, mut sync) = (None, SyncCost::default());
+        let mut journal_ops = self.journal_ops.unwrap_or_default();
         let device: Arc<dyn volume::Volume> = match &self.home {
             Home::Directory(path) => {
                 let (backed, cost) = block_on(self.open_directory(path, clock))?;
                 sync = cost;
-                if !self.simulate {
-                    self.check_journal(sync.journal_ops);
-                }
+                journal_ops = self.journal_ops_of(sync.journal_ops);
                 backed.hide();
                 reserve = Some(backed.clone());
                 Arc::new(backed)
@@ -239,7 +241,7 @@ impl Volume {
         let (name, share, policy) = (&self.name, self.share, self.scheduler);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         self.at_most.iter().for_each(|most| gate.set_at_most(most));
-        gate.set_journal_ops(self.journal_ops.or(sync.journal_ops).unwrap_or_default());
+        gate.set_journal_ops(journal_ops);
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
         sync.takes.into_iter().for_each(|takes| gate.resume_usual(IoKind::Sync, takes));
         let (learned, scrub) = match &self.home {
@@ -260,16 +262,21 @@ impl Volume {
         })
     }
 
-    /// Warns if neither the settings nor a measurement say what the file system's journal writes.
-    fn check_journal(&self, measured: Option<u64>) {
-        if self.journal_ops.or(measured).is_none() {
+    /// What a sync of a directory is charged beside its data: what the settings say, or what was measured.
+    fn journal_ops_of(&self, measured: Option<u64>) -> u64 {
+        let known = self.journal_ops.or(measured);
+        if known.is_none() && self.simulate {
+            return 0;
+        }
+        known.unwrap_or_else(|| {
             tracing::warn!(
                 volume = self.name,
                 "what the file system writes at a sync beside the data is unknown here (btrfs, overlays, zfs, a full \
-                 or a busy device) and not charged: the volume may get more than was bought; `journal_ops` in its \
-                 settings charges it"
+                 or a busy device): {JOURNAL_OPS_UNKNOWN} operations are charged, as ext4 needs them; `journal_ops` in \
+                 the settings of the volume says it better"
             );
-        }
+            JOURNAL_OPS_UNKNOWN
+        })
     }
 }
 
@@ -689,4 +696,17 @@ impl Devices {
 /// A number that differs from run to run and from call to call.
 fn any_number() -> u64 {
     RandomState::new().hash_one(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_is_charged_what_is_known_of_its_journal_and_no_less_than_ext4_otherwise() {
+        let volume = || Volume::directory("v", "/nowhere", Contract::unlimited());
+        assert_eq!(volume().journal_ops_of(Some(1)), 1);
+        assert_eq!(volume().journal_ops_of(None), JOURNAL_OPS_UNKNOWN);
+        assert_eq!(volume().journal_ops(0).journal_ops_of(None), 0);
+    }
 }
