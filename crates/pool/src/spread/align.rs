@@ -140,7 +140,7 @@ impl Spread {
 
     async fn settle_failed(&self, handle: &Handle, from: u64) -> Result<()> {
         let inode = handle.inode();
-        let (mut copies, mut away) = (Vec::new(), Vec::new());
+        let (mut copies, mut away, mut why) = (Vec::new(), Vec::new(), None);
         for replica in inode.replicas() {
             match handle.cut_unacknowledged(&replica).await {
                 Ok(len) => copies.push((std::cmp::Reverse(len), replica)),
@@ -148,8 +148,12 @@ impl Spread {
                 Err(e) => {
                     tracing::debug!("{}: a copy is left out: {e}", inode.name);
                     away.push(replica.number);
+                    why = Some(e);
                 }
             }
+        }
+        if let Some(why) = why.filter(|_| copies.is_empty()) {
+            return Err(why);
         }
         copies.sort_by_key(|&(len, _)| len);
         let copies = copies.into_iter().map(|(_, replica)| replica).collect();
