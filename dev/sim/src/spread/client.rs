@@ -211,8 +211,11 @@ impl Client {
         let begins = format!("{}/", self.home);
         let mut found = Found::new();
         for listed in pool.list_prefix(&begins).await? {
-            let bytes = read(&*pool.open(&listed.name).await?).await?;
+            let object = pool.open(&listed.name).await?;
+            let bytes = read(&*object).await?;
             assert_eq!(bytes.len() as u64, listed.len, "the listed length of {}", listed.name);
+            // As a store does before it goes on from what it read.
+            object.sync(READ).await?;
             let stat = pool.stat(&listed.name).await?;
             let seen = Seen { id: stat.id, is_sealed: stat.kind == pool::Kind::Table, bytes };
             found.insert(listed.name.as_str()[begins.len()..].into(), seen);
