@@ -165,7 +165,8 @@ impl Volume {
     }
 
     /// Charges this many operations for the file system's journal at each sync of a changed length. Default: as many as
-    /// are measured when a directory is opened; 0 for a volume that is simulated or no directory.
+    /// are measured when a directory is opened, and 2 where nothing can be measured; 0 for a volume that is simulated or no
+    /// directory.
     #[must_use]
     pub fn journal_ops(mut self, ops: u64) -> Self {
         self.journal_ops = Some(ops);

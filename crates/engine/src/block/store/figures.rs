@@ -106,7 +106,7 @@ counts! {
     checksum_writes,
     /// Blocks read because a write covers a part of them: an operation each.
     completing_reads,
-    /// Extents made: two operations each, and what the pool's manifest takes.
+    /// Extents made: a write each, and what the file system's journal and the pool's manifest take.
     extents_made,
     /// Writes of marks of regions: an operation each.
     region_marks,
