@@ -69,6 +69,9 @@ const RAISE_PER_SEC: f64 = 0.01;
 /// it does not, a second of slowness ends that raise, and no later one is as fast. A tenth of the rate a second would go over
 /// 0.9 where another client takes 0.3, while the tokens that the provider saved up last.
 const RAISE_FIRST: f64 = 8.0;
+/// The same below [`LOWER_MIN`] of what was bought. Only a volume that was slow for six seconds gets there, which other clients
+/// seldom do to it, and a stall of some seconds often does.
+const RAISE_FIRST_LOW: f64 = 20.0;
 /// Only an interval that spends this part of the rate in use is a reason to raise it: an idle volume shows nothing.
 const RAISE_TEST: f64 = 0.5;
 /// Faster once that went well for a while. More would go far over what the volume gives while the tokens that its
@@ -650,6 +653,7 @@ impl Estimate {
             now
         });
         let faster = match () {
+            () if self.hold == HOLD_MIN && self.rate < LOWER_MIN => RAISE_FIRST_LOW,
             () if self.hold == HOLD_MIN => RAISE_FIRST,
             () if now.since(since) >= FASTER_AFTER => RAISE_FASTER,
             () => 1.0,
