@@ -22,6 +22,7 @@ pub use engine::series::{
     Test, Value, Written,
 };
 use engine::series::{Cursor, Series};
+use policy::merge;
 use pool::spread::{Kept, NameLease, Spread};
 use volume::task::block_on;
 use volume::{Clock, Name};
@@ -238,6 +239,16 @@ impl On {
         devices.here().iter().map(|device| device.timeout()).max()
     }
 
+    /// The cost of reads on its volumes: a merge may read any of them.
+    fn reads(&self) -> Option<merge::Device> {
+        let devices = match self {
+            Self::Pool(pool, _) => pool.devices(),
+            Self::Volumes(devices) => devices,
+        };
+        let costs = devices.here().iter().map(|device| merge::Device::of(&device.gate().bought()));
+        costs.reduce(merge::Device::and)
+    }
+
     /// What the store sees as volumes, with their names for people. A pool is one: it places the logs of all partitions.
     fn members(&self) -> Vec<(String, Arc<dyn volume::Volume>)> {
         match self {
@@ -315,9 +326,11 @@ impl Builder {
             }
         };
         let mut options = options.unwrap_or_else(|| Options::new(on.volumes()));
-        // The pool sets aside what its stores keep.
+        // A pool sets aside what its stores keep, and scrubs its objects.
         options.log.allocates = matches!(on, On::Volumes(_));
+        options.scrub_every = options.scrub_every.filter(|_| matches!(on, On::Volumes(_)));
         options.timeout = on.timeout().unwrap_or(options.timeout);
+        options.log.device = on.reads().unwrap_or(options.log.device);
         let members = on.members();
         // Differs from store to store.
         let any = || u128::from(RandomState::new().hash_one(0));

@@ -245,9 +245,7 @@ impl Pool {
             })
         });
         let usual = (!is_of_pools).then_some(policy::scrub::PERIOD);
-        let scrub_every = section.read_or("scrub_every", usual, |field| {
-            field.parsed("a duration from \"1m\" to \"366d\", or \"off\"", scrub_every)
-        });
+        let scrub_every = scrub_every(section, usual);
         let copies = code.map_or(copies as usize, |code| code.parity() + 1);
         let volumes = members?;
         let tier = None;
@@ -445,8 +443,7 @@ impl Pool {
             }
         }
         entries.push(Entry::new(&section, "repair_after", repair_after));
-        let scrub_every = self.scrub_every.map_or_else(|| format!("{OFF:?}"), units::show_duration);
-        entries.push(Entry::new(&section, "scrub_every", scrub_every));
+        entries.push(Entry::new(&section, "scrub_every", show_scrub_every(self.scrub_every)));
         entries.extend(self.migration.entries(&section));
         entries.push(Entry::new(&section, "volumes", toml::Value::from(self.volumes.clone())));
         entries
@@ -482,8 +479,19 @@ fn read_code(section: &Section<'_>, is_coded: bool) -> Option<Code> {
     }
 }
 
+/// Reads the period of a scrub; `None` if it is switched off.
+pub(super) fn scrub_every(section: &Section<'_>, usual: Option<Duration>) -> Option<Duration> {
+    section.read_or("scrub_every", usual, |field| {
+        field.parsed("a duration from \"1m\" to \"366d\", or \"off\"", period)
+    })
+}
+
+pub(super) fn show_scrub_every(period: Option<Duration>) -> String {
+    period.map_or_else(|| format!("{OFF:?}"), units::show_duration)
+}
+
 /// The period of a scrub, or `None` if it is switched off.
-fn scrub_every(text: &str) -> Option<Option<Duration>> {
+fn period(text: &str) -> Option<Option<Duration>> {
     let range = SCRUB_EVERY_MIN..=SCRUB_EVERY_MAX;
     match units::duration(text) {
         _ if text == OFF => Some(None),

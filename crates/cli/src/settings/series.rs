@@ -8,7 +8,7 @@ use policy::units::MIB;
 
 use super::document::{Field, Section};
 use super::mistake::Mistake;
-use super::{Entry, Pool, kv, units};
+use super::{Entry, Pool, kv, pool, units};
 
 /// The keys of the store.
 pub(super) const KEYS: &[&str] = &[
@@ -24,6 +24,7 @@ pub(super) const KEYS: &[&str] = &[
     "index_memory",
     "full",
     "io_weight",
+    "scrub_every",
 ];
 
 const DURABILITIES: [&str; 3] = ["always", "everysec", "none"];
@@ -134,6 +135,12 @@ impl Series {
             range.contains(&part).then_some(part).ok_or_else(wrong)
         });
         let io_weight = kv::io_weight(section);
+        let is_on_pool = matches!(on, Some(On::Pool(_)));
+        options.scrub_every =
+            pool::scrub_every(section, (!is_on_pool).then_some(policy::scrub::PERIOD));
+        if let (Some(field), true) = (section.get("scrub_every"), is_on_pool) {
+            section.note(field.mistaken("scrub_every of a store on a pool", "scrub_every of that pool"));
+        }
         Some(Self { on: on?, options, io_weight, durability, sync_interval: interval })
     }
 
@@ -142,7 +149,7 @@ impl Series {
         let size = units::show_size;
         let Options { buffer_bytes, source_bytes, age, wal_bytes, series_max, full, log, .. } =
             &self.options;
-        vec![
+        let mut entries = vec![
             match &self.on {
                 On::Pool(pool) => entry("pool", &format_args!("{pool:?}")),
                 On::Volumes(volumes) => entry("volumes", &toml::Value::from(volumes.clone())),
@@ -157,7 +164,11 @@ impl Series {
             entry("index_memory", &size(log.index_bytes_max)),
             entry("full", &toml::Value::from(*full)),
             entry("io_weight", &self.io_weight),
-        ]
+        ];
+        if matches!(self.on, On::Volumes(_)) {
+            entries.push(entry("scrub_every", &pool::show_scrub_every(self.options.scrub_every)));
+        }
+        entries
     }
 }
 

@@ -44,6 +44,17 @@ impl Device {
         }
     }
 
+    /// What is cheap on both devices: each limit is the lower one of the two.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            bytes_per_sec: self.bytes_per_sec.min(other.bytes_per_sec),
+            jump: self.jump.max(other.jump),
+            ops_per_sec: self.ops_per_sec.min(other.ops_per_sec),
+            op_bytes: self.op_bytes.min(other.op_bytes),
+        }
+    }
+
     /// The longest gap to read rather than skip: what the device reads in the time of a jump, and at least 256 KiB,
     /// which is one operation.
     #[must_use]

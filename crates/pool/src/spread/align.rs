@@ -33,7 +33,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
+use futures_util::{StreamExt, TryFutureExt, TryStreamExt, stream};
 use policy::placement::Piece;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
@@ -53,6 +54,8 @@ const IO: Io = Io::new(Origin::Open, Step::Data);
 
 /// The bytes compared at once.
 const PIECE: u64 = 256 * KIB;
+/// Pieces of each copy that are read while one is compared: a start after a crash waits for them.
+const AHEAD: usize = 8;
 
 impl Spread {
     /// Marks objects whose copies may differ since a crash. They are aligned before they are used.
@@ -243,6 +246,11 @@ impl Alignment {
     }
 }
 
+/// The pieces of a range: where each begins, and its length.
+fn pieces(from: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    (from..end).step_by(PIECE as usize).map(move |at| (at, PIECE.min(end - at)))
+}
+
 /// What becomes of bytes that two copies have, and that differ.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Differing {
@@ -427,12 +435,10 @@ impl Handle {
     /// Reads a copy to its end, and makes it durable.
     async fn verify(&self, replica: &Replica, from: u64) -> Result<()> {
         let len = self.len_of(replica).await?;
-        let mut at = from;
-        while at < len {
-            let step = PIECE.min(len - at);
-            self.read_from(replica, at, IoBufMut::zeroed(step as usize), IO).await?;
-            at += step;
-        }
+        let reads = pieces(from, len).map(|(at, step)| {
+            self.read_from(replica, at, IoBufMut::zeroed(step as usize), IO).map_ok(drop)
+        });
+        stream::iter(reads).buffered(AHEAD).try_collect::<()>().await?;
         self.sync_copy(replica, len, IO).await
     }
 
@@ -446,13 +452,15 @@ impl Handle {
     ) -> std::result::Result<bool, Unlike> {
         let len = self.len_of(lead).await.map_err(Unlike::Lead)?;
         let found_len = self.len_of(other).await.map_err(Unlike::Other)?;
-        let mut at = from.min(len).min(found_len);
-        let mut differs = false;
-        while at < len {
-            let step = PIECE.min(len - at);
+        let reads = pieces(from.min(found_len), len).map(async |(at, step)| {
             let into = || IoBufMut::zeroed(step as usize);
-            let wanted = self.read_from(lead, at, into(), IO).await.map_err(Unlike::Lead)?;
-            let found = self.read_from(other, at, into(), IO).await.map_err(Unlike::Other)?;
+            let wanted = self.read_from(lead, at, into(), IO);
+            let (wanted, found) = join(wanted, self.read_from(other, at, into(), IO)).await;
+            Ok((at, step, wanted.map_err(Unlike::Lead)?, found.map_err(Unlike::Other)?))
+        });
+        let mut reads = stream::iter(reads).buffered(AHEAD);
+        let mut differs = false;
+        while let Some((at, step, wanted, found)) = reads.try_next().await? {
             let mut keep = 0;
             if differing == Differing::Kept {
                 keep = found_len.saturating_sub(at).min(step) as usize;
@@ -463,8 +471,8 @@ impl Handle {
                 let written = self.write_to(other, at + keep as u64, &missing, IO).await;
                 written.map_err(Unlike::Other)?;
             }
-            at += step;
         }
+        drop(reads);
         if found_len > len {
             self.resize_copy(other, len).await.map_err(Unlike::Other)?;
         }

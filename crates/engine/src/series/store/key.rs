@@ -16,6 +16,8 @@ pub(super) const GROUP_BITS: u32 = 6;
 pub(super) const META: &[u8] = b"m";
 /// The key of the wall clock's time when that record was written.
 pub(super) const CLOCK: &[u8] = b"c";
+/// The key of the number of the log store's file that the scrub reads next.
+pub(super) const SCRUB: &[u8] = b"v";
 /// The key of sessions.
 pub(super) const SESSIONS: &[u8] = b"s";
 /// The prefix of measurements, followed by an id.

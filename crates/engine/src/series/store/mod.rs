@@ -44,6 +44,7 @@ mod regroup;
 mod replay;
 mod rounds;
 mod rows;
+mod scrub;
 mod sessions;
 mod sets;
 mod shapes;
@@ -106,6 +107,9 @@ pub struct Options {
     pub series_max: u64,
     /// Deletes the oldest points, of any database, while a volume is filled to this part; default 1, never.
     pub full: f64,
+    /// Within how long all blocks are read back once, in spare capacity, to find damage in time; `None`, the default, is
+    /// never. Of use on volumes of its own: a pool reads back its objects itself.
+    pub scrub_every: Option<Duration>,
     /// How long its volumes may take for a call; default [`LIMIT`]. [`Store::health`] says that writes are refused while
     /// one of the write-ahead log has waited for longer. Less says so sooner, and also of volumes that are only slow.
     pub timeout: Duration,
@@ -126,6 +130,7 @@ impl Options {
             wal_bytes: 128 << 20,
             series_max: 20_000_000,
             full: 1.0,
+            scrub_every: None,
             timeout: LIMIT,
             log: log::Options::new(volumes),
         }

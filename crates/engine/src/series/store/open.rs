@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use futures_util::future::join;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use volume::task::yield_now;
 use volume::{Check, Clock, IoBufMut, Name, Object, Volume};
 
 use super::away::Away;
@@ -29,10 +31,14 @@ use crate::log::{self, Durability, Member, StoreId};
 use crate::series::{Error, Result};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Log);
-/// How many bytes of a segment one read takes.
+/// How many bytes of a segment one read takes, and how many such reads are under way.
 const STEP: usize = 1 << 20;
-/// Segments that are read side by side; one of them may be replayed meanwhile.
+const AHEAD: usize = 4;
+/// Segments that are read side by side, and those that wait for their replay.
 const READ_AT_ONCE: usize = 2;
+const READ_AHEAD: usize = 1;
+/// Bytes that are replayed before the next read is begun.
+const YIELD_AFTER: usize = 256 << 10;
 /// The smallest buffers.
 const BUFFERS_MIN: u64 = 64 << 10;
 /// The most of the volumes that the write-ahead log takes, 1/16.
@@ -166,20 +172,42 @@ impl Store {
             let bytes = read_segment(&*object, id, number).await?;
             // Blocks written from it could otherwise survive a crash that loses its dirty pages.
             object.sync(OPEN).await.map_err(|error| failed(&error))?;
-            Ok::<_, Error>((number, format!("{label}: {name}"), bytes))
+            Ok::<Segment, Error>((number, format!("{label}: {name}"), bytes))
         });
         let mut reads = stream::iter(reads).buffered(READ_AT_ONCE);
-        while let Some(read) = reads.next().await {
-            let (number, what, bytes) = read?;
-            report.segments += 1;
-            inner.replay(number, &bytes, &what, &mut report).await?;
-        }
-        drop(reads);
+        let (ready, next) = mpsc::channel(READ_AHEAD);
+        let reading = async move {
+            while let Some(read) = reads.next().await {
+                // A replay that failed takes no more.
+                if ready.send(read).await.is_err() {
+                    break;
+                }
+            }
+        };
+        let (_, replayed) = join(reading, inner.replay_all(next, &mut report)).await;
+        replayed?;
         Ok((Self(Arc::new(inner)), report))
     }
 }
 
+/// A segment of the write-ahead log: its number, its name for people, and its bytes.
+type Segment = (u32, String, Vec<u8>);
+
 impl Inner {
+    /// Replays segments while later ones are read.
+    async fn replay_all(
+        &self,
+        mut segments: mpsc::Receiver<Result<Segment>>,
+        report: &mut Report,
+    ) -> Result<()> {
+        while let Some(read) = segments.recv().await {
+            let (number, what, bytes) = read?;
+            report.segments += 1;
+            self.replay(number, &bytes, &what, report).await?;
+        }
+        Ok(())
+    }
+
     async fn replay(
         &self,
         segment: u32,
@@ -193,8 +221,12 @@ impl Inner {
             return Ok(());
         };
         let mut upkeep = self.upkeep.lock().await;
-        let mut numbers = Numbers::default();
+        let (mut numbers, mut yielded) = (Numbers::default(), 0);
         while let Some(body) = records.next() {
+            if records.end() - yielded > YIELD_AFTER {
+                yielded = records.end();
+                yield_now().await;
+            }
             let done = match body.split_first() {
                 Some((&wal::BATCH, body)) => {
                     let now = self.clock.now();
@@ -327,14 +359,13 @@ async fn read_again(object: &dyn Object, at: u64, len: usize, check: Check) -> O
 
 async fn read(object: &dyn Object) -> Result<Vec<u8>> {
     let len = object.len() as usize;
+    let steps = (0..len).step_by(STEP).map(|at| {
+        object.read_at(at as u64, IoBufMut::zeroed(STEP.min(len - at)), OPEN)
+    });
+    let mut steps = stream::iter(steps).buffered(AHEAD);
     let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        let step = IoBufMut::zeroed(STEP.min(len - bytes.len()));
-        let read = object.read_at(bytes.len() as u64, step, OPEN).await;
+    while let Some(read) = steps.next().await {
         let read = read.map_err(|error| failed(&error))?;
-        if read.is_empty() {
-            break;
-        }
         bytes.extend_from_slice(&read);
     }
     Ok(bytes)

@@ -1,5 +1,5 @@
-//! Background work, in tasks that do not wait for each other: syncs at intervals, upkeep, and that of the log store for
-//! each volume.
+//! Background work, in tasks that do not wait for each other: syncs at intervals, upkeep, a scrub, and the upkeep of the log
+//! store for each volume.
 //!
 //! A task that panics is logged, reported by [`Store::health`](super::Store::health) and started again.
 
@@ -32,6 +32,7 @@ const SYNC: &str = "syncs of points";
 const WATCH: &str = "trying the failed log of points again";
 const UPKEEP: &str = "upkeep of points";
 const LOG: &str = "upkeep of the log store";
+const SCRUB: &str = "scrub of points";
 
 /// A task of a store: it ends when the store is closed.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -44,6 +45,7 @@ pub(super) struct Heartbeats {
     upkeep: Heartbeat,
     /// Panics of the log store's upkeep; its rounds have records of their own.
     log: Heartbeat,
+    pub(super) scrub: Heartbeat,
 }
 
 impl Heartbeats {
@@ -59,11 +61,13 @@ impl Heartbeats {
             watch: of(WATCH, SILENCE_MAX),
             upkeep: of(UPKEEP, UPKEEP_SILENCE_MAX),
             log: of(LOG, Duration::MAX),
+            scrub: of(SCRUB, SILENCE_MAX),
         }
     }
 
     fn health(&self) -> impl Iterator<Item = TaskHealth> {
-        [&self.sync, &self.watch, &self.upkeep, &self.log].into_iter().map(Heartbeat::health)
+        let all = [&self.sync, &self.watch, &self.upkeep, &self.log, &self.scrub];
+        all.into_iter().map(Heartbeat::health)
     }
 }
 
@@ -91,6 +95,13 @@ impl Store {
         tasks.push(Box::pin(async move {
             store.0.supervise(&store.0.heartbeats.upkeep, || store.0.keep_up()).await;
         }));
+        if let Some(period) = self.0.options.scrub_every {
+            let store = self.clone();
+            tasks.push(Box::pin(async move {
+                let scrub = || store.0.scrub_regularly(period);
+                store.0.supervise(&store.0.heartbeats.scrub, scrub).await;
+            }));
+        }
         for volume in 0..self.0.log.volumes() {
             let store = self.clone();
             tasks.push(Box::pin(async move {

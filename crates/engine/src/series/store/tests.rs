@@ -5,7 +5,7 @@ use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::Volume;
+use volume::{Name, Volume};
 use volume::layer::crash::{Crash, Power};
 use volume::mem::Mem;
 
@@ -21,6 +21,7 @@ mod inspected;
 mod model;
 mod owed;
 mod replayed;
+mod scrub;
 mod sizes;
 mod upkeep;
 

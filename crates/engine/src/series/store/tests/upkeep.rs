@@ -6,14 +6,14 @@ use futures_util::future::{Either, join, join_all, select};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
-use volume::{Intent, Listed, Name, Object, Space};
+use volume::{Intent, Listed, Object, Space};
 
 use super::overwritten::Search;
 use super::*;
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-fn open_on(world: &World, volume: Arc<dyn Volume>) -> Store {
+pub(super) fn open_on(world: &World, volume: Arc<dyn Volume>) -> Store {
     let members = vec![("v0".to_string(), volume)];
     let opening = Store::open(members, world.options.clone(), world.clock.clone(), Some(ID));
     let (store, _) = world.clock.run(opening).unwrap();
@@ -37,7 +37,7 @@ fn problem(store: &Store) -> Option<String> {
 }
 
 /// Tends the store until `done` has ended.
-async fn tended(store: &Store, done: impl Future<Output = ()>) {
+pub(super) async fn tended(store: &Store, done: impl Future<Output = ()>) {
     match select(std::pin::pin!(store.tend()), std::pin::pin!(done)).await {
         Either::Left(_) => panic!("the store is open"),
         Either::Right(_) => {}

@@ -1,0 +1,84 @@
+//! The scrub of a store on volumes of its own.
+
+use super::upkeep::{open_on, tended};
+use super::*;
+
+const PERIOD: Duration = Duration::from_secs(1000);
+
+/// A store on a volume of its own, with several sealed files.
+fn with_sealed_files() -> (World, Mem, Store) {
+    let (mut world, mem) = (World::new(), Mem::new("v0"));
+    world.options.scrub_every = Some(PERIOD);
+    let store = open_on(&world, Arc::new(mem.clone()));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    for n in 0..600 {
+        let mut batch = Batch::new("db");
+        // A text that a block does not make shorter.
+        let value: String = (0..500).map(|_| rng.random_range('!'..='~')).collect();
+        row(&mut batch, "a", "f", n * SECOND, Value::Text(&value));
+        world.clock.run(store.write(batch, None)).unwrap();
+    }
+    world.clock.run(store.flush()).unwrap();
+    // So short a time is no part of a pass.
+    world.clock.run(tended(&store, world.clock.sleep(Duration::from_secs(1))));
+    (world, mem, store)
+}
+
+/// Damages a record of each sealed file; gives their number.
+fn rot(mem: &Mem, store: &Store) -> u64 {
+    let sealed = store.0.log.sealed();
+    for (id, _) in &sealed {
+        let image = mem.image();
+        let is_it = |name: &&Name| name.as_str().ends_with(&format!("/{:010x}.log", id.0));
+        let file = image.keys().find(is_it).expect("a sealed file");
+        mem.damage(file, 4096 + 120, |byte| *byte ^= 1);
+    }
+    sealed.len() as u64
+}
+
+fn after(world: &World, store: &Store, wait: Duration) -> u64 {
+    world.clock.run(tended(store, world.clock.sleep(wait)));
+    store.health().damaged
+}
+
+#[test]
+fn damage_that_nothing_reads_shows_within_the_period() {
+    let (world, mem, store) = with_sealed_files();
+    let files = rot(&mem, &store);
+    assert!(files >= 4, "{files}");
+    assert_eq!(after(&world, &store, PERIOD / 100), 0, "it reads no file at once");
+    let found = after(&world, &store, PERIOD / 2);
+    assert!((1..files).contains(&found), "{found} of {files}: it does not wait for the end");
+    assert_eq!(after(&world, &store, PERIOD / 2), files);
+}
+
+#[test]
+fn a_restart_goes_on_with_the_pass() {
+    let (world, mem, store) = with_sealed_files();
+    let files = rot(&mem, &store);
+    let first = after(&world, &store, PERIOD * 6 / 10);
+    assert!((1..files).contains(&first), "{first} of {files}");
+    world.clock.run(store.close()).unwrap();
+    let store = open_again(&world, &mem);
+    let second = after(&world, &store, PERIOD / 2);
+    assert_eq!((first + second, second > 0), (files, true), "each file once");
+}
+
+#[test]
+fn a_close_waits_for_no_pass() {
+    let (world, _, store) = with_sealed_files();
+    let began = world.clock.now();
+    let close = async {
+        world.clock.sleep(Duration::from_secs(1)).await;
+        store.close().await.unwrap();
+    };
+    // All tasks end.
+    world.clock.run(futures_util::future::join(store.tend(), close));
+    assert!(world.clock.now().since(began) < Duration::from_secs(5));
+}
+
+fn open_again(world: &World, mem: &Mem) -> Store {
+    let members = vec![("v0".to_string(), Arc::new(mem.clone()) as Arc<dyn Volume>)];
+    let opening = Store::open(members, world.options.clone(), world.clock.clone(), Some(ID));
+    world.clock.run(opening).unwrap().0
+}
