@@ -60,7 +60,7 @@ fn a_restart_goes_on_with_the_pass() {
     assert!((1..files).contains(&first), "{first} of {files}");
     world.clock.run(store.close()).unwrap();
     let store = open_again(&world, &mem);
-    let second = after(&world, &store, PERIOD / 2);
+    let second = after(&world, &store, PERIOD * 4 / 10);
     assert_eq!((first + second, second > 0), (files, true), "each file once");
 }
 
