@@ -507,6 +507,10 @@ impl Control for Program {
         self.change_limit(name, to)
     }
 
+    fn release_device(&self, name: &str) -> Result<admin::block::Device, admin::Error> {
+        self.end_lease(name)
+    }
+
     fn delete_device(&self, name: &str) -> Result<admin::block::Device, admin::Error> {
         self.remove_device(name)
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub use engine::block::store::{DeviceFigures, Figures, Info, Options, Store as Engine};
 pub use engine::block::{
-    BlockDevice, BlockDevices, Durable, Extent, Geometry, IoBuf, IoBufMut, Zeros,
+    BlockDevice, BlockDevices, Durable, Extent, Geometry, Holder, IoBuf, IoBufMut, Lease, Zeros,
 };
 use engine::health::StoreHealth;
 use parking_lot::Mutex;
@@ -183,6 +183,14 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Ends the lease of a device, whoever holds it: [`BlockDevices::release`]. Durable on return.
+    ///
+    /// # Errors
+    /// `Block`: as the kind says.
+    pub fn release(&self, name: &str) -> Result<()> {
+        Ok(block_on(BlockDevices::release(&self.engine, name, None))?)
     }
 
     /// Deletes a device and its bytes: [`Engine::delete`]. Durable on return.

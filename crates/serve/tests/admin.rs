@@ -333,7 +333,8 @@ impl Control for Program {
 
     fn create_device(&self, new: &block::New) -> Result<block::Device, Error> {
         let (name, size_bytes) = (new.name.clone(), new.size_bytes);
-        let device = block::Device { name, size_bytes, room_bytes: 64 << 20, limit: None };
+        let device =
+            block::Device { name, size_bytes, room_bytes: 64 << 20, ..block::Device::default() };
         self.devices.lock().expect("no thread panicked").push(device.clone());
         Ok(device)
     }
@@ -362,6 +363,12 @@ impl Control for Program {
             bytes_per_s: None,
         });
         Ok(device.clone())
+    }
+
+    fn release_device(&self, name: &str) -> Result<block::Device, Error> {
+        let devices = self.devices.lock().expect("no thread panicked");
+        let device = devices.iter().find(|device| device.name == name).cloned();
+        device.ok_or_else(|| Error::NotFound(format!("{name}: there is none")))
     }
 
     fn delete_device(&self, name: &str) -> Result<block::Device, Error> {
@@ -563,6 +570,7 @@ fn block_devices_are_made_resized_and_deleted() {
         assert_eq!(none, (OK.into(), device(4096)));
         let list = format!(r#"{{"pool":"main","devices":[{}]}}"#, device(4096));
         assert_eq!(ask("GET /block", ""), (OK.into(), list));
+        assert_eq!(ask("POST /block/vm/release", ""), (OK.into(), device(4096)));
         assert_eq!(ask("DELETE /block/vm", ""), (OK.into(), device(4096)));
         assert_eq!(ask("DELETE /block/vm", "").0, "HTTP/1.1 404 Not Found");
         assert_eq!(

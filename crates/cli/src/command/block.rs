@@ -1,4 +1,4 @@
-//! `plimsoll block`: creates, lists, limits, resizes and deletes block devices, and makes them disks of this machine.
+//! `plimsoll block`: creates, lists, limits, resizes, releases and deletes block devices, and makes them disks of this machine.
 
 mod attach;
 mod detach;
@@ -8,13 +8,14 @@ mod netlink;
 
 use std::process::ExitCode;
 
-/// Creates, lists, limits, resizes and deletes block devices of a server, and makes them disks of this machine
+/// Creates, lists, limits, resizes, releases and deletes block devices of a server, and makes them disks of this machine
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Create(devices::CreateArgs),
     List(devices::ListArgs),
     Limit(devices::LimitArgs),
     Resize(devices::ResizeArgs),
+    Release(devices::ReleaseArgs),
     Delete(devices::DeleteArgs),
     Attach(attach::Args),
     Detach(detach::Args),
@@ -26,6 +27,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::List(args) => devices::list(args),
         Command::Limit(args) => devices::limit(args),
         Command::Resize(args) => devices::resize(args),
+        Command::Release(args) => devices::release(args),
         Command::Delete(args) => devices::delete(args),
         Command::Attach(args) => attach::run(args),
         Command::Detach(args) => detach::run(args),

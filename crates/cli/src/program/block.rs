@@ -58,6 +58,16 @@ impl Program {
         named(store, name)
     }
 
+    pub(super) fn end_lease(&self, name: &str) -> Result<Device, admin::Error> {
+        let store = self.block_store()?;
+        let was = named(store, name)?;
+        store.release(name).map_err(refused)?;
+        if let Some(holder) = was.holder {
+            tracing::info!("block device {name}: released, and was held by {holder}");
+        }
+        named(store, name)
+    }
+
     pub(super) fn remove_device(&self, name: &str) -> Result<Device, admin::Error> {
         let store = self.block_store()?;
         let was = named(store, name)?;
@@ -141,13 +151,14 @@ fn named(store: &Store, name: &str) -> Result<Device, admin::Error> {
 }
 
 fn device(info: Info) -> Device {
-    let Info { name, size, room, limit, figures: _ } = info;
+    let Info { name, size, room, limit, lease, figures: _ } = info;
     let limit = limit.map(|limit| Limit {
         terms: settings::terms(&limit),
         iops: limit.paid_iops(),
         bytes_per_s: limit.paid_bytes_per_sec(),
     });
-    Device { name, size_bytes: size, room_bytes: room, limit }
+    let holder = lease.holder.map(|holder| holder.name);
+    Device { name, size_bytes: size, room_bytes: room, limit, holder }
 }
 
 /// The contract that a request asks for, for a device of this size.
@@ -162,7 +173,9 @@ fn refused(error: plimsoll::Error) -> admin::Error {
     match error {
         plimsoll::Error::Block(error) => match error {
             Error::NotFound(_) => admin::Error::NotFound(told),
-            Error::AlreadyExists(_) | Error::OutOfSpace(_) => admin::Error::Conflict(told),
+            Error::AlreadyExists(_) | Error::Held(_) | Error::OutOfSpace(_) => {
+                admin::Error::Conflict(told)
+            }
             Error::Invalid(_) | Error::Unsupported(_) => admin::Error::Invalid(told),
             Error::Busy(_) | Error::Unavailable(_) | Error::Closed(_) => {
                 admin::Error::Unavailable(told)

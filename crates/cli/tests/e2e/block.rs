@@ -110,6 +110,8 @@ fn devices_are_created_listed_resized_and_deleted_while_the_program_serves() {
     refused(&["resize", "vm", "4MiB"], "--shrink");
     refused(&["resize", "other", "4MiB"], "there are: vm");
     refused(&["delete", "vm"], "--yes");
+    refused(&["release", "other"], "there are: vm");
+    assert!(block(&place, &server, &["release", "vm"]).contains("no host holds it"));
     let list: Value =
         serde_json::from_str(&block(&place, &server, &["list", "--json"])).expect("JSON");
     assert_eq!((&list["pool"], &list["devices"][0]["name"]), (&"main".into(), &"vm".into()));

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use volume::extent;
 
 use super::{
-    BlockDevice, BlockDevices, Durable, Error, Extent, Geometry, IoBuf, IoBufMut, Pending, Result,
-    Zeros, within,
+    BlockDevice, BlockDevices, Durable, Error, Extent, Geometry, Holder, IoBuf, IoBufMut, Lease,
+    Pending, Result, Zeros, within,
 };
 
 /// The size of a block, in bytes.
@@ -24,15 +24,20 @@ pub struct Memory(BTreeMap<String, Arc<Device>>);
 struct Device {
     size: u64,
     blocks: Mutex<BTreeMap<u64, Box<[u8]>>>,
+    lease: Mutex<Lease>,
 }
 
 impl Memory {
     /// Adds an empty device.
     #[must_use]
     pub fn with(mut self, name: &str, size: u64) -> Self {
-        let device = Device { size, blocks: Mutex::default() };
+        let device = Device { size, blocks: Mutex::default(), lease: Mutex::default() };
         self.0.insert(name.to_owned(), Arc::new(device));
         self
+    }
+
+    fn device(&self, name: &str) -> Result<&Arc<Device>> {
+        self.0.get(name).ok_or_else(|| Error::NotFound(format!("there is no device {name}")))
     }
 }
 
@@ -42,8 +47,28 @@ impl BlockDevices for Memory {
     }
 
     fn open(&self, name: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
-        let device = self.0.get(name).cloned().map(|device| device as Arc<dyn BlockDevice>);
-        done(device.ok_or_else(|| Error::NotFound(format!("there is no device {name}"))))
+        done(self.device(name).map(|device| Arc::clone(device) as Arc<dyn BlockDevice>))
+    }
+
+    fn lease(&self, name: &str) -> Lease {
+        self.0.get(name).map_or_else(Lease::default, |device| device.lease.lock().clone())
+    }
+
+    fn take(&self, name: &str, holder: &Holder, force: bool) -> Pending<'_, u64> {
+        done(self.device(name).and_then(|device| {
+            let mut lease = device.lease.lock();
+            *lease = lease.taken(name, holder, force)?;
+            Ok(lease.token)
+        }))
+    }
+
+    fn release(&self, name: &str, token: Option<u64>) -> Pending<'_, ()> {
+        done(self.device(name).map(|device| {
+            let mut lease = device.lease.lock();
+            if let Some(released) = lease.released(token) {
+                *lease = released;
+            }
+        }))
     }
 }
 

@@ -8,6 +8,7 @@
 //! process. They survive the death of the machine after [`BlockDevice::flush`], or at once where they are [`Durable::Now`] or
 //! the device says so ([`Geometry::writes_are_durable`]).
 
+mod lease;
 pub mod memory;
 pub mod store;
 
@@ -16,7 +17,9 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use lease::{HOLDER_NAME_MAX, Holder, Lease};
 pub use memory::Memory;
+pub use volume::task::block_on;
 pub use volume::{Extent, IoBuf, IoBufMut, Zeros, host};
 
 /// What a call on a device ends with.
@@ -47,6 +50,9 @@ pub enum Error {
     /// There is one of this name already.
     #[error("exists: {0}")]
     AlreadyExists(String),
+    /// Another one holds the device's lease: leave the device to it, or take it away by force.
+    #[error("{0}")]
+    Held(String),
     /// The range ends behind the device, or the request makes no sense: change it.
     #[error("{0}")]
     Invalid(String),
@@ -141,6 +147,26 @@ pub trait BlockDevices: Send + Sync {
     /// # Errors
     /// As the kind says.
     fn open(&self, name: &str) -> Pending<'_, Arc<dyn BlockDevice>>;
+
+    /// The lease of a device now; the default one where there is no such device. The store keeps it, and lets any caller
+    /// write: to refuse writes of others is the task of its servers.
+    fn lease(&self, name: &str) -> Lease;
+
+    /// Gives a device to `holder`, with `force` also when another one holds it. Returns the token of this take, which is
+    /// larger than those of all earlier ones. Durable on return. It must not be dropped before it is done: run it by
+    /// [`block_on`].
+    ///
+    /// # Errors
+    /// `Held`: another one holds it, and the message has its name. `Invalid`: the holder's name. Else as the kind says:
+    /// the lease stays as it was, and a crash may leave it taken.
+    fn take(&self, name: &str, holder: &Holder, force: bool) -> Pending<'_, u64>;
+
+    /// Ends the take that got `token`, or any if there is none, so the next one needs no force. Does nothing if another take
+    /// came later. Durable on return, and not to be dropped before, as [`BlockDevices::take`].
+    ///
+    /// # Errors
+    /// As the kind says: the lease stays, and a crash may leave it released.
+    fn release(&self, name: &str, token: Option<u64>) -> Pending<'_, ()>;
 }
 
 /// Checks that a range lies on a device of `size` bytes.

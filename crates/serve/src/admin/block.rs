@@ -23,6 +23,9 @@ pub struct Device {
     /// What its clients get at most. Absent without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
+    /// The name of the host that holds its lease: all others only read. Absent if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
 }
 
 /// What the clients of a device get at most.

@@ -366,6 +366,10 @@ mod tests {
             unimplemented!("not asked here")
         }
 
+        fn release_device(&self, _: &str) -> Result<block::Device, Error> {
+            unimplemented!("not asked here")
+        }
+
         fn delete_device(&self, _: &str) -> Result<block::Device, Error> {
             unimplemented!("not asked here")
         }

@@ -18,6 +18,7 @@
 //! | `POST /block` | creates a [`block::New`]: 200 and its [`block::Device`] |
 //! | `POST /block/NAME/size` | gives it the size of a [`block::Resize`]: 200 and its [`block::Device`] |
 //! | `POST /block/NAME/limit` | gives its clients what a [`block::NewLimit`] says: 200 and its [`block::Device`] |
+//! | `POST /block/NAME/release` | ends its lease, whoever holds it, and the holder's connections: 200 and its [`block::Device`] |
 //! | `DELETE /block/NAME` | deletes it with its bytes: 200 and the [`block::Device`] that it was |
 //! | `POST /tiers/NAME/attach` | takes the fast side of a tier in use, empty: 200 and its [`tiers::Tier`] |
 //! | `POST /tiers/NAME/flush` | writes back what is dirty there: 200 and its [`tiers::Tier`] once that is done |
@@ -161,6 +162,13 @@ pub trait Control: Send + Sync {
     /// As [`Control::create_device`]. `Invalid`: there is no such contract, or more would be sold than the volumes give.
     fn limit_device(&self, name: &str, to: &block::NewLimit) -> Result<block::Device, Error>;
 
+    /// Ends the lease of a block device, whoever holds it. Durable on return. The holder's connections are ended by the
+    /// caller.
+    ///
+    /// # Errors
+    /// As [`Control::create_device`].
+    fn release_device(&self, name: &str) -> Result<block::Device, Error>;
+
     /// Deletes a block device and its bytes; returns what it was. Durable on return.
     ///
     /// # Errors
@@ -260,6 +268,7 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/block/{name}", delete(delete_device))
         .route("/block/{name}/size", post(resize_device))
         .route("/block/{name}/limit", post(limit_device))
+        .route("/block/{name}/release", post(release_device))
         .route("/scrub", get(scrub).post(begin_scrub))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
         .with_state(Endpoint { admin, asker, scraper: Arc::new(Scraper::new()) })
@@ -360,6 +369,17 @@ async fn limit_device(
     Json(to): Json<block::NewLimit>,
 ) -> Response {
     answer(StatusCode::OK, blocking(move || admin.control.limit_device(&name, &to)).await)
+}
+
+async fn release_device(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    let release = move || {
+        let released = admin.control.release_device(&name);
+        if let Some(nbd) = admin.nbd.get() {
+            nbd.end_released(&name);
+        }
+        released
+    };
+    answer(StatusCode::OK, blocking(release).await)
 }
 
 async fn delete_device(State(admin): State<Admin>, Path(name): Path<String>) -> Response {

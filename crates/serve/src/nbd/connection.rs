@@ -16,6 +16,7 @@ use super::service::Service;
 use super::stats::Held;
 use super::transmission::Agreed;
 use super::wire::Malformed;
+use super::writers::Writer;
 use crate::admission::Guest;
 use crate::listener::Stream;
 use crate::tls::Tls;
@@ -32,7 +33,7 @@ pub(super) struct Joined {
     pub(super) guest: Guest,
     /// Nothing more is read once this is cancelled.
     pub(super) stop: CancellationToken,
-    /// Cancelled when a newer connection takes the client's device over.
+    /// Cancelled when a newer connection takes the client's device over, or its right to write.
     pub(super) end: CancellationToken,
 }
 
@@ -43,6 +44,8 @@ struct Chosen {
     /// The size that the client knows, in bytes.
     size: u64,
     agreed: Agreed,
+    /// The right to write, unless the client agreed to read only.
+    writer: Option<Writer>,
 }
 
 /// What a negotiation ended with.
@@ -60,6 +63,8 @@ struct Negotiation<'a> {
     out: BytesMut,
     /// Of the id of the client's device, if it named one.
     lease: Option<Lease>,
+    /// By the lease of a device, if it took one.
+    writer: Option<Writer>,
     end: &'a CancellationToken,
 }
 
@@ -70,8 +75,15 @@ impl Joined {
         let handshake = Handshake::new(self.tls.is_some(), &mut out);
         let (service, input) = (&*self.service, BytesMut::new());
         // Its lease is dropped last, so a newer connection goes on only after the end of this one.
-        let mut negotiation =
-            Negotiation { service, handshake, input, out, lease: None, end: &self.end };
+        let mut negotiation = Negotiation {
+            service,
+            handshake,
+            input,
+            out,
+            lease: None,
+            writer: None,
+            end: &self.end,
+        };
         let until = Instant::now() + self.service.settings.handshake_timeout;
         match self.before(until, negotiation.run(&mut stream)).await? {
             Ended::Closed => Ok(()),
@@ -95,16 +107,17 @@ impl Joined {
     }
 
     async fn attach(&self, chosen: Chosen, input: BytesMut, stream: impl Stream) -> io::Result<()> {
-        let Chosen { name, device, size, agreed } = chosen;
+        let Chosen { name, device, size, agreed, writer } = chosen;
         // A device in use is never displaced, however long its client is silent.
         self.guest.is_known();
         self.guest.works();
         let _attached = Held::new(&self.service.stats.attached);
-        let pipeline = Pipeline::new(&self.service, (&name, &*device, size), agreed, input);
+        let of = (&*name, &*device, size);
+        let pipeline = Pipeline::new(&self.service, of, agreed, input, writer);
         pipeline.run(stream, &self.stop, &self.end).await
     }
 
-    /// Waits until a time, for the server's stop, and for a newer connection of the client's device.
+    /// Waits until a time, for the server's stop, and for a connection that takes the place of this one.
     async fn before<T>(
         &self,
         until: Instant,
@@ -114,7 +127,7 @@ impl Joined {
         let work = self.end.run_until_cancelled(timeout_at(until, work));
         let ended = self.stop.run_until_cancelled(work).await;
         let ended = ended.ok_or_else(|| late("the server stops"))?;
-        let ended = ended.ok_or_else(|| late("the client connected again"))?;
+        let ended = ended.ok_or_else(|| late("another connection took its place"))?;
         ended.unwrap_or_else(|_| Err(late("it did not choose a device in time")))
     }
 }
@@ -122,7 +135,7 @@ impl Joined {
 impl Negotiation<'_> {
     /// Answers options until a device is chosen, or the client is done.
     async fn run(&mut self, stream: &mut impl Stream) -> io::Result<Ended> {
-        let Self { service, handshake, input, out, lease, end } = self;
+        let Self { service, handshake, input, out, lease, writer, end } = self;
         let devices = &service.devices;
         loop {
             match handshake.next(input, || devices.names(), out).map_err(invalid)? {
@@ -139,11 +152,23 @@ impl Negotiation<'_> {
                     let geometry = device.as_ref().map(|device| device.geometry());
                     let geometry = geometry.map_err(Clone::clone);
                     let size = geometry.as_ref().map_or(0, |geometry| geometry.size);
-                    let agreed = handshake.opened(&wanted, geometry, out).map_err(invalid)?;
+                    let name = &wanted.name;
+                    let is_leased = writer.as_ref().is_some_and(|writer| writer.name() == name);
+                    let joined = match is_leased {
+                        true => None,
+                        false => service.writers.join(name, end),
+                    };
+                    let is_read_only = !is_leased && joined.is_none();
+                    if let Some(joined) = joined.as_ref().filter(|_| wanted.begins()) {
+                        joined.wait_for_earlier().await;
+                    }
+                    let agreed =
+                        handshake.opened(&wanted, geometry, is_read_only, out).map_err(invalid)?;
                     if let (Some(agreed), Ok(device)) = (agreed, device) {
                         send(out, stream).await?;
+                        let writer = if is_leased { writer.take() } else { joined };
                         let name = wanted.name;
-                        return Ok(Ended::Chosen(Chosen { name, device, size, agreed }));
+                        return Ok(Ended::Chosen(Chosen { name, device, size, agreed, writer }));
                     }
                 }
                 Next::TakeOver(id) => {
@@ -151,6 +176,13 @@ impl Negotiation<'_> {
                     let lease = lease.get_or_insert_with(|| service.leases.take(id, end.clone()));
                     lease.wait_for_earlier().await;
                     Handshake::took_over(&service.cache_epoch, out);
+                }
+                Next::TakeLease(request) => {
+                    send(out, stream).await?;
+                    let taken = service.writers.take(&request, end).await;
+                    let token = taken.as_ref().map(|taken| taken.token().unwrap_or_default());
+                    Handshake::leased(&token.map_err(Clone::clone), out);
+                    *writer = taken.ok();
                 }
                 Next::StartTls => {
                     send(out, stream).await?;

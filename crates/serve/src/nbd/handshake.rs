@@ -4,6 +4,7 @@
 //! greeting -> client flags -> option -> reply -> option … -> GO: the device, and transmission
 //!                             STARTTLS -> TLS -> option …
 //!                             TAKE_OVER -> earlier connections of the client's device end -> option …
+//!                             TAKE_LEASE -> all other connections that may write to it end -> option …
 //! ```
 //!
 //! With TLS, a client learns nothing before it: not even the names of devices.
@@ -15,9 +16,9 @@ use super::leases::DeviceId;
 use super::transmission::{ALLOCATION, Agreed, CONTEXT, Replies, block_size};
 use super::wire::flags::{FIXED_NEWSTYLE, NO_ZEROES};
 use super::wire::{
-    CLIENT_FLAGS_BYTES, CacheEpoch, Context, Info, InfoKind, InfoRequest, Malformed, MetaRequest,
-    OPTION_BYTES, OptionCode, OptionHead, OptionReply, OptionReplyHead, STRING_BYTES_MAX,
-    encode_greeting, encode_server_name,
+    CLIENT_FLAGS_BYTES, CacheEpoch, Context, Info, InfoKind, InfoRequest, LeaseRequest, Malformed,
+    MetaRequest, OPTION_BYTES, OptionCode, OptionHead, OptionReply, OptionReplyHead,
+    STRING_BYTES_MAX, Token, encode_greeting, encode_server_name,
 };
 
 /// The longest data of an option. A name has at most 4 KiB.
@@ -52,6 +53,8 @@ pub(super) struct Handshake {
     allocation_of: Option<String>,
     /// What the client calls its device.
     device_id: Option<DeviceId>,
+    /// The client asked for a lease.
+    wants_lease: bool,
 }
 
 /// What the client sends next.
@@ -74,6 +77,8 @@ pub(super) enum Next {
     Open(Wanted),
     /// End earlier connections with this id, and tell [`Handshake::took_over`]. A client may ask again, with the same id.
     TakeOver(DeviceId),
+    /// Take the lease of a device, and tell [`Handshake::leased`]. A client asks once.
+    TakeLease(LeaseRequest),
     /// Begin TLS, and tell [`Handshake::is_secure`].
     StartTls,
     /// The client is done.
@@ -89,6 +94,13 @@ pub(super) struct Wanted {
     kinds: Vec<InfoKind>,
 }
 
+impl Wanted {
+    /// Whether the client begins to use the device, and does not just ask about it.
+    pub(super) fn begins(&self) -> bool {
+        self.option != OptionCode::Info
+    }
+}
+
 impl Handshake {
     /// Writes the greeting.
     pub(super) fn new(has_tls: bool, out: &mut BytesMut) -> Self {
@@ -102,6 +114,7 @@ impl Handshake {
             replies: Replies::Simple,
             allocation_of: None,
             device_id: None,
+            wants_lease: false,
         }
     }
 
@@ -188,6 +201,24 @@ impl Handshake {
         OptionReplyHead::encode(OptionCode::TakeOver, OptionReply::Ack, &[], out);
     }
 
+    /// Answers a client that asked for a lease: its token, when no other connection writes to the device any more.
+    pub(super) fn leased(token: &Result<Token, Error>, out: &mut BytesMut) {
+        let option = OptionCode::TakeLease;
+        match token {
+            Ok(token) => {
+                OptionReplyHead::encode(option, OptionReply::Token, &token.to_be_bytes(), out);
+                OptionReplyHead::encode(option, OptionReply::Ack, &[], out);
+            }
+            Err(error) => {
+                let reply = match error {
+                    Error::Held(_) => OptionReply::Held,
+                    error => reply_of(error),
+                };
+                refuse(option, reply, &error.to_string(), out);
+            }
+        }
+    }
+
     /// Answers after the wanted device was opened: what was agreed on if the negotiation ended with it, and nothing if the
     /// client may go on with options.
     ///
@@ -197,10 +228,11 @@ impl Handshake {
         &self,
         wanted: &Wanted,
         geometry: Result<Geometry, Error>,
+        is_read_only: bool,
         out: &mut BytesMut,
     ) -> Result<Option<Agreed>, Malformed> {
         let has_allocation = self.allocation_of.as_ref() == Some(&wanted.name);
-        let agreed = Agreed { replies: self.replies, has_allocation };
+        let agreed = Agreed { replies: self.replies, has_allocation, is_read_only };
         let option = wanted.option;
         let geometry = match geometry {
             Ok(geometry) => geometry,
@@ -208,12 +240,7 @@ impl Handshake {
                 return Err(Malformed("the client names no device"));
             }
             Err(error) => {
-                let reply = match error {
-                    Error::NotFound(_) => OptionReply::Unknown,
-                    Error::Closed(_) => OptionReply::Shutdown,
-                    _ => OptionReply::Policy,
-                };
-                refuse(option, reply, &error.to_string(), out);
+                refuse(option, reply_of(&error), &error.to_string(), out);
                 return Ok(None);
             }
         };
@@ -352,6 +379,19 @@ impl Handshake {
                 (Ok(id), Some(known)) if id == known => return Ok(Next::TakeOver(id)),
                 _ => (OptionReply::Invalid, "a connection has one id, of 16 bytes"),
             },
+            OptionCode::TakeLease if self.wants_lease => {
+                (OptionReply::Invalid, "a connection has one lease")
+            }
+            OptionCode::TakeLease => match LeaseRequest::decode(data) {
+                Ok(request) => match resolve(&request.name, &names()) {
+                    Some(name) => {
+                        self.wants_lease = true;
+                        return Ok(Next::TakeLease(LeaseRequest { name, ..request }));
+                    }
+                    None => UNKNOWN,
+                },
+                Err(Malformed(problem)) => (OptionReply::Invalid, problem),
+            },
             OptionCode::Abort | OptionCode::Other(_) => {
                 (OptionReply::Unsupported, "the server does not know the option")
             }
@@ -384,6 +424,15 @@ impl Handshake {
             return Ok(is_selected);
         }
         Ok(asked.queries.is_empty() || queries.any(|query| query == CONTEXT || query == "base:"))
+    }
+}
+
+/// What a client is told of an error of the store.
+fn reply_of(error: &Error) -> OptionReply {
+    match error {
+        Error::NotFound(_) => OptionReply::Unknown,
+        Error::Closed(_) => OptionReply::Shutdown,
+        _ => OptionReply::Policy,
     }
 }
 

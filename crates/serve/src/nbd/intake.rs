@@ -19,6 +19,7 @@ use engine::block::{Durable, IoBuf, IoBufMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::transmission::{Agreed, Plan, Refusal, payload, plan};
+use super::wire::flags::RELEASE;
 use super::wire::{Command, Malformed, Request};
 
 /// The read buffer. A larger one takes more requests at once, and copies more of long payloads.
@@ -83,8 +84,8 @@ pub(super) enum Arrived {
     Requests(Vec<Request>, Plan, Option<IoBuf>),
     /// A request that makes no sense, or asks for too much.
     Refused(Request, Refusal),
-    /// The client is done.
-    Disconnect,
+    /// The client is done, and gives up its lease if it says so.
+    Disconnect { releases: bool },
 }
 
 /// What to do when nothing has arrived.
@@ -130,7 +131,8 @@ impl Intake {
                     self.input.advance(headers.request_bytes());
                     let left = payload(&request, self.agreed)?;
                     if request.command == Command::Disconnect {
-                        return Ok(Next::Arrived(Arrived::Disconnect));
+                        let releases = request.flags & RELEASE != 0;
+                        return Ok(Next::Arrived(Arrived::Disconnect { releases }));
                     }
                     self.state = match plan(&request, self.agreed, size) {
                         Ok(plan) => State::Waiting(request, plan),

@@ -29,6 +29,7 @@ mod settings;
 mod stats;
 mod transmission;
 pub mod wire;
+mod writers;
 
 pub use server::Server;
 pub use service::Service;

@@ -29,6 +29,7 @@ use super::outbox::Outbox;
 use super::service::Service;
 use super::transmission::{Agreed, Done, Plan, Refusal, reply};
 use super::wire::{Errno, Malformed, Request};
+use super::writers::Writer;
 use crate::listener::{CLOSING_GRACE, Stream};
 
 /// Replies without data and short ones: with more of them unsent, nothing more is read.
@@ -66,6 +67,10 @@ pub(super) struct Pipeline<'a> {
     logged: Vec<(Errno, Instant)>,
     /// The device was deleted, or its store is closing.
     is_gone: bool,
+    /// The right to write.
+    writer: Option<Writer>,
+    /// The client gives up its lease.
+    releases: bool,
 }
 
 /// Requests that are done: one, or writes that became one.
@@ -85,12 +90,13 @@ enum Outcome {
 }
 
 impl<'a> Pipeline<'a> {
-    /// `input` was read behind the last option.
+    /// `input` was read behind the last option. Without a `writer`, the client agreed to read only.
     pub(super) fn new(
         service: &'a Service,
         (name, device, size): (&'a str, &'a dyn BlockDevice, u64),
         agreed: Agreed,
         input: BytesMut,
+        writer: Option<Writer>,
     ) -> Self {
         Self {
             service,
@@ -105,13 +111,15 @@ impl<'a> Pipeline<'a> {
             share: Share::new(&service.budget),
             logged: Vec::new(),
             is_gone: false,
+            writer,
+            releases: false,
         }
     }
 
     /// Serves requests until the client is done, `stop` is cancelled, the device is gone, or it has another size than the
     /// client knows. The protocol cannot tell a client of a size, so it must connect again. Then completes and answers
-    /// those in flight, and closes. Once `end` is cancelled it only completes those in flight: the client has another
-    /// connection.
+    /// those in flight, releases the lease if the client says so, and closes. Once `end` is cancelled it only completes
+    /// those in flight: the client has another connection, or may not write any more.
     ///
     /// Whatever it returns, no request is in progress then.
     pub(super) async fn run(
@@ -149,7 +157,7 @@ impl<'a> Pipeline<'a> {
                 biased;
                 () = end.cancelled() => {
                     while in_flight.next().await.is_some() {}
-                    let why = "the client connected again";
+                    let why = "another connection took its place";
                     return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
                 }
                 sent = self.outbox.send(&mut writer), if !self.outbox.is_sent() => {
@@ -172,6 +180,11 @@ impl<'a> Pipeline<'a> {
         // Whatever ended the connection: what the client asked for before is done.
         while let Some(completed) = in_flight.next().await {
             self.complete(completed);
+        }
+        if self.releases
+            && let Some(writer) = self.writer.take()
+        {
+            writer.release().await;
         }
         let said = timeout(CLOSING_GRACE, goodbye(&mut self.outbox, &mut writer));
         match end.run_until_cancelled(said).await {
@@ -214,7 +227,10 @@ impl<'a> Pipeline<'a> {
                 }
             };
             match arrived {
-                Arrived::Disconnect => return Ok(Reading::Ended),
+                Arrived::Disconnect { releases } => {
+                    self.releases = releases;
+                    return Ok(Reading::Ended);
+                }
                 Arrived::Refused(request, refusal) => {
                     self.reply(&request, Err(refusal));
                 }

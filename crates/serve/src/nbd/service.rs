@@ -9,6 +9,7 @@ use super::leases::Leases;
 use super::settings::Settings;
 use super::stats::Stats;
 use super::wire::CacheEpoch;
+use super::writers::Writers;
 
 /// The devices, and all other state of connections.
 pub struct Service {
@@ -20,6 +21,7 @@ pub struct Service {
     pub stats: Stats,
     pub(super) cache_epoch: CacheEpoch,
     pub(super) leases: Arc<Leases>,
+    pub(super) writers: Arc<Writers>,
     pub(super) budget: Budget,
 }
 
@@ -35,7 +37,13 @@ impl Service {
     ) -> Self {
         let (stats, leases) = (Stats::default(), Arc::default());
         let budget = Budget::new(settings.all_payload_bytes_max);
-        Self { budget, settings, devices, stats, cache_epoch, leases }
+        let writers = Writers::new(Arc::clone(&devices));
+        Self { budget, settings, devices, stats, cache_epoch, leases, writers }
+    }
+
+    /// Ends the connections of a device whose lease was released. Call it after a release by an operator.
+    pub fn end_released(&self, name: &str) {
+        self.writers.end_released(name);
     }
 
     /// The bytes of payloads that all connections hold now.

@@ -15,7 +15,8 @@ const COMMANDS: [(Command, &str); 7] = [
 ];
 
 /// The errors that are counted, by the names of their figures.
-const ERRORS: [(Errno, &str); 6] = [
+const ERRORS: [(Errno, &str); 7] = [
+    (Errno::Perm, "perm"),
     (Errno::Io, "io"),
     (Errno::Invalid, "invalid"),
     (Errno::NoSpace, "no_space"),

@@ -8,9 +8,9 @@ use bytes::BytesMut;
 use engine::block::{self, Durable, Extent, Geometry, Zeros};
 
 use super::wire::flags::{
-    CAN_MULTI_CONN, DF, FAST_ZERO, FUA, HAS_FLAGS, NO_HOLE, PAYLOAD_LEN, REQ_ONE, SEND_CACHE,
-    SEND_DF, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES, STATE_HOLE,
-    STATE_ZERO,
+    CAN_MULTI_CONN, DF, FAST_ZERO, FUA, HAS_FLAGS, NO_HOLE, PAYLOAD_LEN, READ_ONLY, REQ_ONE,
+    SEND_CACHE, SEND_DF, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES,
+    STATE_HOLE, STATE_ZERO,
 };
 use super::wire::{
     self, Chunk, Command, Errno, Export, Headers, Info, Malformed, Request, Status, encode_chunk,
@@ -48,6 +48,8 @@ pub(super) struct Agreed {
     pub(super) replies: Replies,
     /// Whether the client may ask for `base:allocation`.
     pub(super) has_allocation: bool,
+    /// Another one holds the lease of the device.
+    pub(super) is_read_only: bool,
 }
 
 impl Agreed {
@@ -64,6 +66,9 @@ impl Agreed {
         }
         if self.replies >= Replies::Structured {
             flags |= SEND_DF;
+        }
+        if self.is_read_only {
+            flags |= READ_ONLY;
         }
         Export { size: geometry.size, flags }
     }
@@ -155,6 +160,10 @@ pub(super) fn plan(request: &Request, agreed: Agreed, size: u64) -> Result<Plan,
         };
     if flags & !allowed != 0 {
         return Err(Refusal::new(Errno::Invalid, format!("flags {flags:#x} of {command:?}")));
+    }
+    let changes = matches!(command, Command::Write | Command::Trim | Command::WriteZeroes);
+    if agreed.is_read_only && changes {
+        return Err(Refusal::new(Errno::Perm, "another client holds the lease of the device"));
     }
     let durable = if flags & FUA != 0 { Durable::Now } else { Durable::Later };
     if command == Command::Flush {
@@ -259,7 +268,8 @@ mod tests {
     use super::*;
 
     const SIZE: u64 = 1 << 50;
-    const EXTENDED: Agreed = Agreed { replies: Replies::Extended, has_allocation: true };
+    const EXTENDED: Agreed =
+        Agreed { replies: Replies::Extended, has_allocation: true, is_read_only: false };
 
     fn ask(command: Command, flags: u16, len: u64) -> Request {
         Request { flags, command, cookie: 1, offset: 4096, len }

@@ -17,8 +17,8 @@ mod request;
 
 pub use code::{ChunkKind, Command, Errno, InfoKind, OptionCode, OptionReply};
 pub use negotiation::{
-    CLIENT_FLAGS_BYTES, Context, Export, GREETING_BYTES, Info, InfoRequest, MetaRequest,
-    OPTION_BYTES, OPTION_REPLY_BYTES, OptionHead, OptionReplyHead, decode_greeting,
+    CLIENT_FLAGS_BYTES, Context, Export, GREETING_BYTES, Info, InfoRequest, LeaseRequest,
+    MetaRequest, OPTION_BYTES, OPTION_REPLY_BYTES, OptionHead, OptionReplyHead, decode_greeting,
     decode_server_name, encode_greeting, encode_server_name,
 };
 pub use reply::{Chunk, ReplyHead, Status, encode_chunk, encode_data, encode_simple};
@@ -29,6 +29,9 @@ pub const STRING_BYTES_MAX: usize = 4096;
 
 /// What a server answers to [`OptionCode::TakeOver`]: while it stays the same, the server has lost no acknowledged change.
 pub type CacheEpoch = [u8; 16];
+
+/// What a server answers to [`OptionCode::TakeLease`]: larger than that of all earlier takes of the device, and above 0.
+pub type Token = u64;
 
 /// The context that tells holes from data.
 pub const BASE_ALLOCATION: &str = "base:allocation";

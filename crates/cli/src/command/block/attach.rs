@@ -15,10 +15,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use engine::block::Holder;
 use rustix::mm::MlockAllFlags;
 use rustix::process::configure_io_flusher_behavior;
-use serve::nbd::wire::{Export, flags};
+use serve::nbd::wire::{Export, LeaseRequest, flags};
 use serve::tls::TlsClientFiles;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
@@ -30,6 +31,7 @@ use self::link::{Around, End, Link};
 use super::kernel::{Backend, Device, Terms};
 
 mod client;
+mod holder;
 mod identity;
 mod link;
 mod outgoing;
@@ -51,13 +53,15 @@ const FOREVER: Duration = Duration::from_secs(20 * 86400);
 /// Makes a block device of a server a disk of this machine
 ///
 /// Runs until `plimsoll block detach`. While the server is away or starts again, reads and writes of the disk wait, and
-/// go on when it is back: no I/O fails. Needs root and the kernel's module nbd. Start it again if it was killed: nothing is
+/// go on when it is back: no I/O fails. Until then no other host may write to the block device.
+/// Needs root and the kernel's module nbd. Start it again if it was killed: nothing is
 /// lost, and requests under way go on within 30 s. docs/guide/plimsoll-attach@.service does that by systemd.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   modprobe nbd
   plimsoll block attach root /dev/nbd0
   plimsoll block attach root /dev/nbd0 --server 10.0.0.7:10809 --give-up 10min
+  plimsoll block attach root /dev/nbd0 --force    # the host that held it is gone for good
   plimsoll block attach root /dev/nbd0 --server store:10809 --tls-ca ca.pem --tls-cert host.pem --tls-key host.key
   plimsoll block attach root /dev/nbd0 --server /run/plimsoll/nbd")]
 pub(crate) struct Args {
@@ -87,9 +91,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     give_up: Option<Duration>,
 
-    /// Let nothing be written
+    /// Let nothing be written, and leave the device to the host that holds it
     #[arg(long)]
     read_only: bool,
+
+    /// Take the device away from the host that holds it, and from clients that may write to it: their I/O fails
+    #[arg(long, conflicts_with = "read_only")]
+    force: bool,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -101,6 +109,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl Args {
+    /// The lease to take, or the one that an earlier process took for this device.
+    fn lease(&self, token: Option<u64>) -> LeaseRequest {
+        let Holder { id, name: holder_name } = holder::of(&self.device.display().to_string());
+        let force = self.force && token.is_none();
+        LeaseRequest { name: self.name.clone(), holder: id, holder_name, token, force }
+    }
+
     /// TLS to the server, if the arguments ask for it.
     fn secure(&self) -> anyhow::Result<Option<Secure>> {
         let Some(ca) = self.tls_ca.clone() else { return Ok(None) };
@@ -128,10 +143,16 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
         }
     };
     let wait = args.give_up.map_or(FOREVER, |most| most.min(FOREVER));
-    let mut around = Outside { args, device, secure, clock: clock.clone(), identity };
+    let lease = (!args.read_only).then(|| args.lease(identity.token));
+    let mut around = Outside { args, device, secure, clock: clock.clone(), identity, lease };
     let (export, socket, first) = if is_new {
         let server = &args.server;
-        let first = around.dial().await.with_context(|| format!("the server at {server}"))?;
+        let first = around.dial().await.map_err(|failure| match failure {
+            Failure::Held(why) => {
+                anyhow!("{why}; --force takes the device away, and I/O there fails")
+            }
+            failure => anyhow!(failure).context(format!("the server at {server}")),
+        })?;
         let export = first.export;
         if first.epoch.is_none() {
             tracing::warn!(
@@ -139,10 +160,25 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
                  runs on, an earlier write may overtake a later one"
             );
         }
+        if first.token.is_none() && !args.read_only {
+            tracing::warn!(
+                "the server keeps no leases: nothing stops another host from writing to this device"
+            );
+        }
         around.identity.flags = export.flags;
+        around.identity.token = first.token;
         let backend = around.identity.to_string();
         let terms = Terms { size: export.size, flags: export.flags, backend: &backend, wait };
-        (export, device.connect(&terms)?, Some(first))
+        match device.connect(&terms) {
+            Ok(socket) => (export, socket, Some(first)),
+            Err(error) => {
+                tokio::select! {
+                    () = client::release(first) => (),
+                    () = clock.sleep(CONNECT_MAX) => (),
+                }
+                return Err(error);
+            }
+        }
     } else {
         let export = Export { size: device.size()?, flags: around.identity.flags };
         let backend = around.identity.to_string();
@@ -158,7 +194,7 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
             tracing::info!("{path} is detached");
             Ok(())
         }
-        Err(end @ End::GaveUp { .. }) => {
+        Err(end @ (End::GaveUp { .. } | End::Lost(_))) => {
             device.disconnect()?;
             Err(end).with_context(|| format!("{path} is detached, and its I/O fails"))
         }
@@ -190,6 +226,8 @@ struct Outside<'a> {
     secure: Option<Secure>,
     clock: Clock,
     identity: Identity,
+    /// Unless nothing is written.
+    lease: Option<LeaseRequest>,
 }
 
 impl Around for Outside<'_> {
@@ -200,9 +238,14 @@ impl Around for Outside<'_> {
                 return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
             }
         };
-        let Self { args, identity, secure, .. } = self;
-        let negotiated = client::negotiate(stream, &args.name, &identity.id, secure.as_ref()).await;
-        let mut connection = negotiated?;
+        let Self { args, identity, secure, lease, .. } = self;
+        let (name, id, secure) = (&args.name, &identity.id, secure.as_ref());
+        let mut connection = client::negotiate(stream, name, id, lease.as_ref(), secure).await?;
+        if let Some(lease) = lease {
+            lease.token = connection.token.or(lease.token);
+            // Only the command itself may take it away from others, and no later connection.
+            lease.force = false;
+        }
         let flags = &mut connection.export.flags;
         *flags = (*flags & FLAGS) | if args.read_only { flags::READ_ONLY } else { 0 };
         Ok(connection)

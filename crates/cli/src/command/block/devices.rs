@@ -1,4 +1,4 @@
-//! `plimsoll block create | list | limit | resize | delete`: the devices of a running server, through its admin listener.
+//! `plimsoll block create | list | limit | resize | release | delete`: the devices of a running server, through its admin listener.
 
 use anyhow::{Context, anyhow, bail};
 use comfy_table::{CellAlignment, Table, presets};
@@ -8,8 +8,8 @@ use serve::admin::block::{Device, List, New, NewLimit, Resize};
 use crate::command::admin::{Endpoint, Where};
 use crate::settings;
 
-/// Stands for a contract: the device has no limit.
-const NO_LIMIT: &str = "none";
+/// Stands for a contract: the device has no limit; and for a holder: it has none.
+const NONE: &str = "none";
 
 /// Creates a block device, which reads as zeros
 ///
@@ -64,7 +64,7 @@ pub(crate) struct LimitArgs {
     at: Where,
 }
 
-/// Lists the block devices: their sizes, the room they take at most, and their limits
+/// Lists the block devices: their sizes, the room they take at most, their limits, and the hosts that hold them
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll block list
@@ -100,6 +100,21 @@ pub(crate) struct ResizeArgs {
     /// Let it become smaller: the bytes behind the new end are gone for good
     #[arg(long)]
     shrink: bool,
+}
+
+/// Takes a block device away from the host that holds it
+///
+/// Then every client may write to it again, such as QEMU. I/O of the host that held it fails: use it when that host is gone
+/// for good, or has unmounted the device. `plimsoll block attach --force` gives the device to another host in one step.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll block release vm1")]
+pub(crate) struct ReleaseArgs {
+    /// The name of the device
+    name: String,
+
+    #[command(flatten)]
+    at: Where,
 }
 
 /// Deletes a block device with all of its bytes
@@ -158,6 +173,19 @@ pub(super) fn resize(args: &ResizeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+pub(super) fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
+    let name = part(&args.name)?;
+    let endpoint = served(&args.at)?;
+    let list: List = endpoint.get("/block")?;
+    let was = list.devices.into_iter().find(|device| device.name == name);
+    let _: Device = endpoint.post(&format!("/block/{name}/release"), None::<&()>)?;
+    match was.and_then(|device| device.holder) {
+        Some(holder) => println!("block device {name}: released, and was held by {holder}"),
+        None => println!("block device {name}: no host holds it"),
+    }
+    Ok(())
+}
+
 pub(super) fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
     let name = part(&args.name)?;
     let endpoint = served(&args.at)?;
@@ -206,7 +234,7 @@ fn contract(text: &str) -> anyhow::Result<String> {
 }
 
 fn limited(contract: &str) -> Option<String> {
-    (contract != NO_LIMIT).then(|| contract.to_owned())
+    (contract != NONE).then(|| contract.to_owned())
 }
 
 /// A name as a part of a URL's path: names of devices need no encoding.
@@ -228,13 +256,14 @@ fn table(list: &List) -> String {
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["device", "size", "room", "limit"]);
+    table.set_header(["device", "size", "room", "limit", "held by"]);
     for device in &list.devices {
         table.add_row([
             device.name.clone(),
             Bytes(device.size_bytes).to_string(),
             Bytes(device.room_bytes).to_string(),
-            device.limit.as_ref().map_or_else(|| NO_LIMIT.into(), |limit| limit.terms.clone()),
+            device.limit.as_ref().map_or_else(|| NONE.into(), |limit| limit.terms.clone()),
+            device.holder.clone().unwrap_or_else(|| NONE.into()),
         ]);
     }
     for at in 1..3 {
@@ -291,16 +320,18 @@ mod tests {
             size_bytes: 100 << 30,
             room_bytes,
             limit: None,
+            holder: None,
         };
         let mut devices = vec![device("vm1", 192 << 20), device("vm2", 0)];
         let terms = "gp3, 3000 IOPS, 125 MiB/s".into();
         devices[0].limit = Some(Limit { terms, iops: Some(3000), bytes_per_s: Some(125 << 20) });
+        devices[1].holder = Some("host (/dev/nbd0)".into());
         let mut list = List { pool: "main".into(), devices };
         expect![[r#"
             pool main
-            device     size     room  limit
-            vm1     100 GiB  192 MiB  gp3, 3000 IOPS, 125 MiB/s
-            vm2     100 GiB      0 B  none
+            device     size     room  limit                      held by
+            vm1     100 GiB  192 MiB  gp3, 3000 IOPS, 125 MiB/s  none
+            vm2     100 GiB      0 B  none                       host (/dev/nbd0)
         "#]]
         .assert_eq(&table(&list));
         list.devices.clear();

@@ -32,7 +32,7 @@ use policy::purpose::{Io, Origin, Step};
 use tokio::sync::Semaphore;
 use volume::{Extent as Part, IoBuf, IoBufMut, Object};
 
-use super::super::{BlockDevice, Durable, Error, Geometry, Pending, Result, Zeros, within};
+use super::super::{BlockDevice, Durable, Error, Geometry, Lease, Pending, Result, Zeros, within};
 use super::extents::{Extent, Extents};
 use super::failure::failed;
 use super::figures::DeviceCounts;
@@ -78,6 +78,8 @@ pub(super) struct Device {
     written: AtomicU64,
     pace: Mutex<Pace>,
     pub(super) limiter: Limiter,
+    /// As the table has it.
+    pub(super) lease: Mutex<Lease>,
     pub(super) counts: DeviceCounts,
     /// It is deleted, or the store closes.
     ended: AtomicBool,
@@ -111,6 +113,7 @@ impl Device {
             written: AtomicU64::new(0),
             pace: Mutex::new(Pace::new(now)),
             limiter,
+            lease: Mutex::new(row.lease.clone()),
             counts: DeviceCounts::default(),
             ended: AtomicBool::new(false),
         }

@@ -58,7 +58,7 @@ use self::room::Room;
 pub use self::scrub::Scrubbed;
 use self::shape::{REGION, REGIONS_MAX, Shape};
 use self::table::{Row, Table, check_limit, check_name, check_size};
-use super::{BlockDevice, BlockDevices, Error, Pending, Result};
+use super::{BlockDevice, BlockDevices, Error, Holder, Lease, Pending, Result};
 use crate::health::StoreHealth;
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Log);
@@ -111,6 +111,8 @@ pub struct Info {
     pub room: u64,
     /// What its clients get at most; `None` without a limit.
     pub limit: Option<Contract>,
+    /// Who may write to it.
+    pub lease: Lease,
     /// What its clients had it do.
     pub figures: DeviceFigures,
 }
@@ -206,7 +208,9 @@ impl Store {
         if kept.table.devices.contains_key(name) {
             return Err(Error::AlreadyExists(format!("device {name}")));
         }
-        let row = Row { id: kept.table.next, size, shape: self.0.shared.shape(), limit };
+        let (id, shape) = (kept.table.next, self.0.shared.shape());
+        let lease = table::first_lease(id);
+        let row = Row { id, size, shape, limit, lease };
         // If this fails, a table that names the number may be found after a crash, so no other device gets it.
         kept.table.next += 1;
         let mut next = kept.table.clone();
@@ -276,6 +280,26 @@ impl Store {
         Ok(())
     }
 
+    /// Changes the lease of a device to what `change` makes of it, if that is another one. Durable on return.
+    async fn change_lease(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Lease) -> Result<Option<Lease>>,
+    ) -> Result<u64> {
+        let mut kept = self.0.table.lock().await;
+        let device = self.device(name)?;
+        let before = device.lease.lock().clone();
+        let Some(lease) = change(&before)? else { return Ok(before.token) };
+        let mut next = kept.table.clone();
+        if let Some(row) = next.devices.get_mut(name) {
+            row.lease = lease.clone();
+        }
+        self.keep(&mut kept, next).await?;
+        let token = lease.token;
+        *device.lease.lock() = lease;
+        Ok(token)
+    }
+
     /// Deletes a device and its bytes. Durable on return: clients that have it open get `Closed`.
     ///
     /// # Errors
@@ -301,6 +325,7 @@ impl Store {
             size: device.size(),
             room: device.extents.len() as u64 * device.shape.extent(),
             limit: device.limiter.contract(),
+            lease: device.lease.lock().clone(),
             figures: device.counts.figures(),
         };
         devices.iter().map(info).collect()
@@ -539,5 +564,23 @@ impl BlockDevices for Store {
     fn open(&self, name: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
         let device = self.device(name).map(|device| device as Arc<dyn BlockDevice>);
         Box::pin(std::future::ready(device))
+    }
+
+    fn lease(&self, name: &str) -> Lease {
+        self.device(name).map_or_else(|_| Lease::default(), |device| device.lease.lock().clone())
+    }
+
+    fn take(&self, name: &str, holder: &Holder, force: bool) -> Pending<'_, u64> {
+        let (name, holder) = (name.to_owned(), holder.clone());
+        Box::pin(async move {
+            self.change_lease(&name, |lease| lease.taken(&name, &holder, force).map(Some)).await
+        })
+    }
+
+    fn release(&self, name: &str, token: Option<u64>) -> Pending<'_, ()> {
+        let name = name.to_owned();
+        Box::pin(async move {
+            self.change_lease(&name, |lease| Ok(lease.released(token))).await.map(drop)
+        })
     }
 }

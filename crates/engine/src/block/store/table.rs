@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use policy::contract::{Contract, Counted, Limit};
 
-use super::super::{Error, Result};
+use super::super::{Error, HOLDER_NAME_MAX, Holder, Lease, Result};
 use super::shape::{BLOCK, REGIONS_MAX, SIZE_MAX, Shape};
 
 const MAGIC: [u8; 8] = *b"plimblok";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// It has no leases, and still opens.
+const VERSION_WITHOUT_LEASES: u32 = 1;
 /// Magic, version, checksum of what follows.
 const HEADER: usize = 16;
 /// Stands for the number of limits of a device without a contract.
@@ -29,6 +31,8 @@ pub(super) struct Row {
     pub(super) shape: Shape,
     /// What its clients get at most; `None` without a limit.
     pub(super) limit: Option<Contract>,
+    /// Who may write to it.
+    pub(super) lease: Lease,
 }
 
 /// The devices by name.
@@ -67,6 +71,14 @@ impl Table {
                 out.extend_from_slice(&rate_per_sec.to_le_bytes());
                 out.extend_from_slice(&depth.to_le_bytes());
             }
+            let Lease { token, holder } = &row.lease;
+            out.extend_from_slice(&token.to_le_bytes());
+            let name = holder.as_ref().map_or("", |holder| &holder.name);
+            out.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            if let Some(Holder { id, name }) = holder {
+                out.extend_from_slice(id);
+                out.extend_from_slice(name.as_bytes());
+            }
         }
         let sum = crc32c::crc32c(&out[HEADER..]);
         out[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -82,7 +94,8 @@ impl Table {
         if header[..8] != MAGIC {
             return Err(wrong("does not begin as one"));
         }
-        if header[8..12] != VERSION.to_le_bytes() {
+        let has_leases = header[8..12] == VERSION.to_le_bytes();
+        if !has_leases && header[8..12] != VERSION_WITHOUT_LEASES.to_le_bytes() {
             return Err(wrong("is of a later version: use the program that wrote it"));
         }
         if header[12..] != crc32c::crc32c(rest).to_le_bytes() {
@@ -93,14 +106,20 @@ impl Table {
         let (Some(next), Some(count)) = (next, count) else { return Err(wrong("is cut off")) };
         let mut devices = BTreeMap::new();
         for _ in 0..count {
-            let (name, row) = take_row(&mut rest).ok_or_else(|| wrong("is cut off"))?;
+            let (name, row) = take_row(&mut rest, has_leases).ok_or_else(|| wrong("is cut off"))?;
             devices.insert(name, row);
         }
         Ok(Self { devices, next })
     }
 }
 
-fn take_row(rest: &mut &[u8]) -> Option<(String, Row)> {
+/// The lease of a device that was never taken. A later device of the same name gets other tokens, so a client that comes
+/// back writes to none but its own.
+pub(super) fn first_lease(id: Id) -> Lease {
+    Lease { token: u64::from(id) << 32, holder: None }
+}
+
+fn take_row(rest: &mut &[u8], has_lease: bool) -> Option<(String, Row)> {
     let id = take_u32(rest)?;
     let (len, regions) = take_pair(rest)?;
     let (size, op_bytes_max) = (take_u64(rest)?, take_u64(rest)?);
@@ -116,7 +135,20 @@ fn take_row(rest: &mut &[u8]) -> Option<(String, Row)> {
     let limit = check_limit(limit).ok()?;
     let regions = u64::from(regions);
     let shape = (1..=REGIONS_MAX).contains(&regions).then_some(Shape { regions })?;
-    Some((name, Row { id, size, shape, limit }))
+    let lease = if has_lease { take_lease(rest)? } else { first_lease(id) };
+    Some((name, Row { id, size, shape, limit, lease }))
+}
+
+fn take_lease(rest: &mut &[u8]) -> Option<Lease> {
+    let token = take_u64(rest)?;
+    let len = usize::try_from(take_u32(rest)?).ok().filter(|&len| len <= HOLDER_NAME_MAX)?;
+    if len == 0 {
+        return Some(Lease { token, holder: None });
+    }
+    let (&id, after) = rest.split_first_chunk()?;
+    *rest = after;
+    let name = take_text(rest, len as u16)?;
+    Some(Lease { token, holder: Some(Holder { id, name }) })
 }
 
 fn take_limit(rest: &mut &[u8]) -> Option<Limit> {
@@ -196,13 +228,15 @@ mod tests {
     use super::*;
 
     fn some() -> Table {
-        let row = |id, size, limit| Row { id, size, shape: Shape { regions: 16 }, limit };
+        let shape = Shape { regions: 16 };
+        let row = |id, size, limit, lease| Row { id, size, shape, limit, lease };
+        let holder = Some(Holder { id: [7; 16], name: "host (/dev/nbd0)".into() });
         let limit = |counts| Limit { counts, rate_per_sec: 300, depth: 40 };
         let limits = vec![limit(Counted::Ops), limit(Counted::WriteBytes)];
         let limit = Contract { name: "gp3".into(), limits, ..Contract::unlimited() };
         let devices = [
-            ("disk".to_owned(), row(3, 1 << 40, Some(limit))),
-            ("other".to_owned(), row(1, 4096, None)),
+            ("disk".to_owned(), row(3, 1 << 40, Some(limit), Lease { token: 2, holder })),
+            ("other".to_owned(), row(1, 4096, None, Lease { token: 9, holder: None })),
         ];
         Table { devices: devices.into(), next: 4 }
     }

@@ -5,6 +5,7 @@ mod costs;
 mod crashes;
 mod devices;
 mod full;
+mod leases;
 mod model;
 mod removals;
 mod scrubs;

@@ -90,7 +90,7 @@ fn go_describes_the_device_and_ends_the_negotiation() {
     let wanted = client.wants(OptionCode::Go, &go("b", &[InfoKind::Name]));
     assert_eq!(wanted.name, "b");
     let mut out = BytesMut::new();
-    let agreed = client.handshake.opened(&wanted, Ok(GEOMETRY), &mut out);
+    let agreed = client.handshake.opened(&wanted, Ok(GEOMETRY), false, &mut out);
     assert_eq!(agreed, Ok(Some(Agreed::default())));
     let heard = heard(&out, OptionCode::Go);
     let infos: Vec<_> = heard.iter().map(|(reply, body)| (*reply, Info::decode(body))).collect();
@@ -110,7 +110,7 @@ fn info_goes_on_and_failures_say_why() {
     let mut client = Client::plain(&["a"]);
     let wanted = client.wants(OptionCode::Info, &go("a", &[]));
     let mut out = BytesMut::new();
-    assert_eq!(client.handshake.opened(&wanted, Ok(GEOMETRY), &mut out), Ok(None));
+    assert_eq!(client.handshake.opened(&wanted, Ok(GEOMETRY), false, &mut out), Ok(None));
     for (error, reply) in [
         (Error::NotFound("gone".into()), OptionReply::Unknown),
         (Error::Closed("stopping".into()), OptionReply::Shutdown),
@@ -118,7 +118,7 @@ fn info_goes_on_and_failures_say_why() {
     ] {
         let wanted = client.wants(OptionCode::Go, &go("a", &[]));
         let mut out = BytesMut::new();
-        let opened = client.handshake.opened(&wanted, Err(error), &mut out);
+        let opened = client.handshake.opened(&wanted, Err(error), false, &mut out);
         assert_eq!((opened, heard(&out, OptionCode::Go)[0].0), (Ok(None), reply));
     }
     assert_eq!(client.ask(OptionCode::Go, &go("c", &[])), OptionReply::Unknown);
@@ -140,7 +140,7 @@ fn an_old_client_gets_a_device_by_its_name_or_is_closed() {
         let mut client = Client::new(&["a"], false, flags);
         let wanted = client.wants(OptionCode::ExportName, b"a");
         let mut out = BytesMut::new();
-        let agreed = client.handshake.opened(&wanted, Ok(GEOMETRY), &mut out);
+        let agreed = client.handshake.opened(&wanted, Ok(GEOMETRY), false, &mut out);
         assert_eq!((agreed, out.len()), (Ok(Some(Agreed::default())), bytes));
         assert_eq!(Export::decode(&out).map(|export| export.size), Ok(1 << 20));
     }
@@ -210,7 +210,7 @@ fn structured_replies_and_extended_headers_are_agreed_on_once() {
     let again = client.ask(OptionCode::StructuredReply, b"");
     assert_eq!(again, OptionReply::ExtendedHeadersRequired);
     let wanted = client.wants(OptionCode::Go, &go("a", &[]));
-    let agreed = client.handshake.opened(&wanted, Ok(GEOMETRY), &mut BytesMut::new());
+    let agreed = client.handshake.opened(&wanted, Ok(GEOMETRY), false, &mut BytesMut::new());
     let agreed = agreed.expect("a device").expect("the end");
     assert_eq!(agreed.replies, Replies::Extended);
     assert_ne!(agreed.export(&GEOMETRY).flags & SEND_DF, 0);
@@ -237,7 +237,7 @@ fn a_context_is_selected_for_one_device() {
     let mut selected = |set: &[u8], name: &str| {
         let (heard, _) = client.send(OptionCode::SetMetaContext, set);
         let wanted = client.wants(OptionCode::Go, &go(name, &[]));
-        let opened = client.handshake.opened(&wanted, Ok(GEOMETRY), &mut BytesMut::new());
+        let opened = client.handshake.opened(&wanted, Ok(GEOMETRY), false, &mut BytesMut::new());
         let agreed = opened.expect("a device").expect("the end");
         (heard.len() == 2, agreed.has_allocation)
     };
@@ -309,11 +309,11 @@ proptest! {
                 let names = || client.devices.clone();
                 match client.handshake.next(&mut client.input, names, &mut out) {
                     Ok(Next::Read) => break,
-                    Ok(Next::Answered | Next::TakeOver(_)) => {}
+                    Ok(Next::Answered | Next::TakeOver(_) | Next::TakeLease(_)) => {}
                     Ok(Next::Open(wanted)) => {
                         prop_assert!(!has_tls && ["a", "b"].contains(&&wanted.name[..]));
                         let closed = Err(Error::Closed("it stops".into()));
-                        let _ = client.handshake.opened(&wanted, closed, &mut out);
+                        let _ = client.handshake.opened(&wanted, closed, false, &mut out);
                     }
                     Ok(Next::StartTls | Next::Close) | Err(_) => break 'sent,
                 }

@@ -44,7 +44,7 @@ impl Recorder {
             reads_short: Mutex::default(),
         });
         let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        (recorder, Stage::of(Arc::new(Only(device)), settings))
+        (recorder, Stage::of(Arc::new(Only { device, memory }), settings))
     }
 
     /// Writes from here on do not fail.

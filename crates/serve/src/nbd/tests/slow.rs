@@ -73,5 +73,5 @@ pub(super) async fn slow(settings: Settings) -> (Arc<Slow>, Stage) {
     let inner = memory.open("a").await.expect("there is one");
     let (begun, is_open) = (parking_lot::Mutex::default(), false.into());
     let slow = Arc::new(Slow { inner, begun, go: Notify::new(), is_open });
-    (Arc::clone(&slow), Stage::of(Arc::new(Only(slow)), settings))
+    (Arc::clone(&slow), Stage::of(Arc::new(Only { device: slow, memory }), settings))
 }

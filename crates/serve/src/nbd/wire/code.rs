@@ -57,11 +57,15 @@ codes! {
         /// Ends earlier connections of the client's device, whose id of 16 bytes is the data. Plimsoll's own, the
         /// letters `PLIM`: clients fall back where a server does not know it.
         TakeOver = TAKE_OVER,
+        /// Takes the lease of a device: a `LeaseRequest`. Plimsoll's own, the letters `PLIL`.
+        TakeLease = TAKE_LEASE,
     }
 }
 
 /// The number of Plimsoll's own option, and of the reply to it.
 const TAKE_OVER: u32 = 0x504c_494d;
+/// The number of the option that takes a lease, and of the replies to it.
+const TAKE_LEASE: u32 = 0x504c_494c;
 /// Replies from here on are errors.
 const ERROR: u32 = 1 << 31;
 
@@ -78,6 +82,8 @@ codes! {
         MetaContext = 4,
         /// To `TakeOver`: the cache epoch of the server, 16 bytes. Equal ones mean that no acknowledged change was lost.
         CacheEpoch = TAKE_OVER,
+        /// To `TakeLease`: the token of the take, 8 bytes.
+        Token = TAKE_LEASE,
         /// The server does not know the option.
         Unsupported = ERROR + 1,
         /// The server is set up not to allow it.
@@ -98,6 +104,8 @@ codes! {
         TooBig = ERROR + 9,
         /// Extended headers are already agreed on, or needed.
         ExtendedHeadersRequired = ERROR + 10,
+        /// To `TakeLease`: another one holds the device, or holds it since; the text says who.
+        Held = ERROR + TAKE_LEASE,
     }
 }
 

@@ -38,6 +38,8 @@ pub const REQ_ONE: u16 = 1 << 3;
 pub const FAST_ZERO: u16 = 1 << 4;
 /// Request with an extended header: the length is that of the payload.
 pub const PAYLOAD_LEN: u16 = 1 << 5;
+/// `Disconnect` by the holder of a lease: it ends here. Plimsoll's own, for servers that gave a token.
+pub const RELEASE: u16 = 1 << 15;
 
 /// Chunk: it is the last of the reply.
 pub const DONE: u16 = 1 << 0;

@@ -3,7 +3,7 @@
 use bytes::BufMut;
 
 use super::code::{InfoKind, OptionCode, OptionReply};
-use super::{Malformed, end, len_u32, take_text, take_u16, take_u32, take_u64, text_of};
+use super::{Malformed, end, len_u32, take, take_text, take_u16, take_u32, take_u64, text_of};
 
 /// `NBDMAGIC`.
 const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -147,6 +147,53 @@ impl InfoRequest {
             wanted.push(take_u16(&mut body)?.into());
         }
         Ok(Self { name, wanted })
+    }
+}
+
+/// The body of `TakeLease`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LeaseRequest {
+    /// The export.
+    pub name: String,
+    /// Who takes it: equal ones need no force.
+    pub holder: [u8; 16],
+    /// What people call the holder.
+    pub holder_name: String,
+    /// What the earlier connection of this client got: the request fails if the lease is another one now. `None` takes the
+    /// lease.
+    pub token: Option<u64>,
+    /// Take it also from another holder, and end connections without a lease that may write.
+    pub force: bool,
+}
+
+impl LeaseRequest {
+    const FORCE: u16 = 1;
+
+    /// Writes the body.
+    pub fn encode(&self, out: &mut impl BufMut) {
+        put_text(&self.name, out);
+        out.put_slice(&self.holder);
+        put_text(&self.holder_name, out);
+        out.put_u64(self.token.unwrap_or(0));
+        out.put_u16(if self.force { Self::FORCE } else { 0 });
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// It has another form.
+    pub fn decode(mut body: &[u8]) -> Result<Self, Malformed> {
+        let name = take_name(&mut body)?;
+        let holder = take(&mut body)?;
+        let holder_name = take_name(&mut body)?;
+        let token = Some(take_u64(&mut body)?).filter(|&token| token > 0);
+        let force = match take_u16(&mut body)? {
+            0 => false,
+            Self::FORCE => true,
+            _ => return Err(Malformed("a request for a lease has unknown flags")),
+        };
+        end(body)?;
+        Ok(Self { name, holder, holder_name, token, force })
     }
 }
 

@@ -12,6 +12,13 @@
 //!
 //! Other servers do not know the option. With them all is well as long as servers die and networks do not.
 //!
+//! # The lease
+//!
+//! A client that is to write takes the lease of the device next, by the option [`OptionCode::TakeLease`]. The server refuses it while
+//! another host holds the device. The token that it answers names this take. Each later connection of the same client sends
+//! the token, and the server refuses it once the device was taken away, even where it was given back since: the requests that
+//! wait here are older than what the other host wrote. Other servers do not know the option.
+//!
 //! # TLS
 //!
 //! With [`Secure`], the client asks for TLS before it names a device, and gives up on a server that has none.
@@ -21,8 +28,9 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use serve::nbd::wire::{
-    self, CacheEpoch, Export, GREETING_BYTES, Info, InfoKind, InfoRequest, Malformed,
-    OPTION_REPLY_BYTES, OptionCode, OptionHead, OptionReply, OptionReplyHead, flags,
+    self, CacheEpoch, Command, Export, GREETING_BYTES, Headers, Info, InfoKind, InfoRequest,
+    LeaseRequest, Malformed, OPTION_REPLY_BYTES, OptionCode, OptionHead, OptionReply,
+    OptionReplyHead, Request, Token, flags,
 };
 use serve::tls::TlsClient;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -46,6 +54,8 @@ pub(super) struct Connection {
     pub(super) export: Export,
     /// The server's cache epoch; `None` if it cannot end earlier connections.
     pub(super) epoch: Option<CacheEpoch>,
+    /// Of the lease; `None` if the client wants none, or the server keeps none.
+    pub(super) token: Option<Token>,
 }
 
 /// TLS to a server.
@@ -68,6 +78,9 @@ pub(super) enum Failure {
         /// A sentence on the devices it has.
         there: String,
     },
+    /// Another host holds the device, or took it since: leave it, or take it by force.
+    #[error("{0}")]
+    Held(String),
     /// It is no server for us: change the command or the server.
     #[error("{0}")]
     Refused(String),
@@ -94,7 +107,8 @@ pub(super) async fn dial(server: &str) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(stream))
 }
 
-/// Agrees on the export `name`, as the only connection of the device `id`; with `secure` over TLS.
+/// Agrees on the export `name`, as the only connection of the device `id`; by a lease if `lease` asks for one, and with
+/// `secure` over TLS.
 ///
 /// # Errors
 /// As the kind says.
@@ -102,6 +116,7 @@ pub(super) async fn negotiate(
     mut stream: Box<dyn Stream>,
     name: &str,
     id: &[u8; 16],
+    lease: Option<&LeaseRequest>,
     secure: Option<&Secure>,
 ) -> Result<Connection, Failure> {
     let mut greeting = [0; GREETING_BYTES];
@@ -112,6 +127,10 @@ pub(super) async fn negotiate(
         stream = start_tls(stream, secure).await?;
     }
     let epoch = take_over(&mut stream, id).await?;
+    let token = match lease {
+        Some(lease) => take_lease(&mut stream, lease).await?,
+        None => None,
+    };
     let mut request = Vec::new();
     InfoRequest { name: name.into(), wanted: vec![InfoKind::BlockSize] }.encode(&mut request);
     ask(&mut stream, OptionCode::Go, &request).await?;
@@ -129,16 +148,13 @@ pub(super) async fn negotiate(
                 }
                 _ => (),
             },
-            OptionReply::Unknown => {
-                let there = list(&mut stream).await?;
-                return Err(Failure::NoExport { name: name.into(), there });
-            }
+            OptionReply::Unknown => return Err(no_export(&mut stream, name).await?),
             _ => return Err(failed(reply, &body)),
         }
     }
     let export =
         export.ok_or_else(|| Failure::Refused("it does not say how large the device is".into()))?;
-    Ok(Connection { stream, export, epoch })
+    Ok(Connection { stream, export, epoch, token })
 }
 
 /// Secures a connection.
@@ -182,6 +198,49 @@ async fn take_over(
             _ => (),
         }
     }
+}
+
+/// Takes the lease, or finds that it is still the client's. Returns the token of a server that keeps leases.
+async fn take_lease(
+    stream: &mut Box<dyn Stream>,
+    request: &LeaseRequest,
+) -> Result<Option<Token>, Failure> {
+    let option = OptionCode::TakeLease;
+    let mut body = Vec::new();
+    request.encode(&mut body);
+    ask(stream, option, &body).await?;
+    let mut token = None;
+    loop {
+        let (reply, body) = reply(stream, option).await?;
+        match reply {
+            OptionReply::Ack => return Ok(token),
+            OptionReply::Token => token = body.try_into().ok().map(Token::from_be_bytes),
+            OptionReply::Held => {
+                return Err(Failure::Held(String::from_utf8_lossy(&body).into_owned()));
+            }
+            OptionReply::Unknown => return Err(no_export(stream, &request.name).await?),
+            OptionReply::Unsupported => return Ok(None),
+            _ if reply.is_error() => return Err(failed(reply, &body)),
+            _ => (),
+        }
+    }
+}
+
+/// Gives up the lease of a connection without requests, and waits until the server has done so, or closed it.
+pub(super) async fn release(mut connection: Connection) {
+    let flags = flags::RELEASE;
+    let request = Request { flags, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
+    let mut message = Vec::new();
+    request.encode(Headers::Compact, &mut message);
+    let stream = &mut connection.stream;
+    if stream.write_all(&message).await.is_ok() && stream.flush().await.is_ok() {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+}
+
+async fn no_export(stream: &mut Box<dyn Stream>, name: &str) -> Result<Failure, Failure> {
+    let there = list(stream).await?;
+    Ok(Failure::NoExport { name: name.into(), there })
 }
 
 /// A sentence on the devices of the server.
@@ -248,6 +307,13 @@ mod tests {
 
     /// Plays a server: sends what is given, and returns what it got.
     async fn against(replies: &[Script<'_>]) -> (Result<Connection, Failure>, Vec<u8>) {
+        leased_against(replies, None).await
+    }
+
+    async fn leased_against(
+        replies: &[Script<'_>],
+        lease: Option<&LeaseRequest>,
+    ) -> (Result<Connection, Failure>, Vec<u8>) {
         let (ours, mut theirs) = duplex(1 << 16);
         let mut script = Vec::new();
         wire::encode_greeting(flags::FIXED_NEWSTYLE | flags::NO_ZEROES, &mut script);
@@ -255,7 +321,8 @@ mod tests {
             OptionReplyHead::encode(option, reply, body, &mut script);
         }
         theirs.write_all(&script).await.expect("room");
-        let connection = negotiate(Box::new(ours) as Box<dyn Stream>, "root", &[7; 16], None).await;
+        let ours = Box::new(ours) as Box<dyn Stream>;
+        let connection = negotiate(ours, "root", &[7; 16], lease, None).await;
         (connection, received(&mut theirs).await)
     }
 
@@ -314,6 +381,39 @@ mod tests {
         ];
         let Ok(connection) = against(&replies).await.0 else { panic!("refused") };
         assert_eq!(connection.epoch, None);
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_asked_for_and_a_server_without_leases_will_do() {
+        let export = export();
+        let (name, holder_name) = ("root".to_owned(), "h".to_owned());
+        let lease = LeaseRequest { name, holder: [5; 16], holder_name, token: None, force: true };
+        let no: Script = (OURS, OptionReply::Unsupported, &[]);
+        let go: [Script; 2] =
+            [(OptionCode::Go, OptionReply::Info, &export), (OptionCode::Go, OptionReply::Ack, &[])];
+        let option = OptionCode::TakeLease;
+        let given: [Script; 2] = [
+            (option, OptionReply::Token, &[0, 0, 0, 0, 0, 0, 0, 9]),
+            (option, OptionReply::Ack, &[]),
+        ];
+        let (connection, sent) =
+            leased_against(&[&[no], &given[..], &go].concat(), Some(&lease)).await;
+        assert_eq!(connection.ok().and_then(|connection| connection.token), Some(9));
+        let wanted: [&[u8]; 4] = [
+            b"IHAVEOPTPLIL\0\0\0\x27\0\0\0\x04root",
+            &[5; 16],
+            b"\0\0\0\x01h\0\0\0\0\0\0\0\0\0\x01",
+            b"IHAVEOPT\0\0\0\x07",
+        ];
+        let wanted = wanted.concat();
+        assert!(sent.windows(wanted.len()).any(|part| part == wanted), "{sent:?}");
+        let without: [Script; 2] = [no, (option, OptionReply::Unsupported, &[])];
+        let connection = leased_against(&[&without[..], &go].concat(), Some(&lease)).await.0;
+        assert!(connection.is_ok_and(|connection| connection.token.is_none()));
+        let held: Script = (option, OptionReply::Held, b"device root is held by b");
+        let failure = leased_against(&[no, held], Some(&lease)).await.0.err();
+        let Some(Failure::Held(why)) = failure else { panic!("{failure:?}") };
+        assert_eq!(why, "device root is held by b");
     }
 
     #[tokio::test]

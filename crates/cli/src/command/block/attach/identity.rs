@@ -3,13 +3,18 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-/// What the kernel keeps with an attached device, as text: `plimsoll ID FLAGS SERVER NAME`.
+use serve::nbd::wire::Token;
+
+/// What the kernel keeps with an attached device, as text: `plimsoll ID FLAGS SERVER NAME`, or
+/// `plimsoll ID FLAGS-TOKEN SERVER NAME` with a lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Identity {
     /// Of the device while it is attached, by whichever process.
     pub(super) id: [u8; 16],
     /// Transmission flags that the kernel got.
     pub(super) flags: u16,
+    /// Of the lease, if the device was attached with one.
+    pub(super) token: Option<Token>,
     server: String,
     name: String,
 }
@@ -19,23 +24,32 @@ impl Identity {
         let random = || RandomState::new().hash_one(0);
         let id = (u128::from(random()) << 64) | u128::from(random());
         let id = id.to_be_bytes();
-        Self { id, flags: 0, server: server.into(), name: name.into() }
+        Self { id, flags: 0, token: None, server: server.into(), name: name.into() }
     }
 
     /// `None`: it is another device, or was attached by another program.
     pub(super) fn parse(text: &str, server: &str, name: &str) -> Option<Self> {
         let mut parts = text.strip_prefix("plimsoll ")?.splitn(3, ' ');
         let id = u128::from_str_radix(parts.next()?, 16).ok()?.to_be_bytes();
-        let flags = u16::from_str_radix(parts.next()?, 16).ok()?;
+        let flags = parts.next()?;
+        let (flags, token) = match flags.split_once('-') {
+            Some((flags, token)) => (flags, Some(Token::from_str_radix(token, 16).ok()?)),
+            None => (flags, None),
+        };
+        let flags = u16::from_str_radix(flags, 16).ok()?;
         let is_same = parts.next()? == format!("{server} {name}");
-        is_same.then(|| Self { id, flags, server: server.into(), name: name.into() })
+        is_same.then(|| Self { id, flags, token, server: server.into(), name: name.into() })
     }
 }
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Self { id, flags, server, name } = self;
-        write!(f, "plimsoll {:032x} {flags:x} {server} {name}", u128::from_be_bytes(*id))
+        let Self { id, flags, token, server, name } = self;
+        write!(f, "plimsoll {:032x} {flags:x}", u128::from_be_bytes(*id))?;
+        if let Some(token) = token {
+            write!(f, "-{token:x}")?;
+        }
+        write!(f, " {server} {name}")
     }
 }
 
@@ -46,6 +60,8 @@ mod tests {
     #[test]
     fn the_next_process_recognizes_the_device() {
         let identity = Identity { flags: 0x16d, ..Identity::new("h:1", "a b") };
+        let leased = Identity { token: Some(31), ..identity.clone() };
+        assert_eq!(Identity::parse(&leased.to_string(), "h:1", "a b"), Some(leased));
         let text = identity.to_string();
         assert_eq!(Identity::parse(&text, "h:1", "a b"), Some(identity));
         assert_eq!(Identity::parse(&text, "h:2", "a b"), None);

@@ -15,6 +15,8 @@ use super::relay::{Relay, Violation};
 
 /// The shortest time between two attempts to connect.
 const DIAL_EVERY: Duration = Duration::from_millis(50);
+/// The most time that a server gets to end the lease of a device that was detached.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
 /// The unit in which buffers grow, in bytes: two of the kernel's largest requests by default.
 const BUFFER: usize = 256 << 10;
 /// Less free room than this, and a buffer grows.
@@ -41,6 +43,9 @@ pub(super) enum End {
     /// The server did not come back in time.
     #[error("given up after {:.0} s: {why}", .after.as_secs_f64())]
     GaveUp { after: Duration, why: String },
+    /// Another host took the device, or an operator took it away.
+    #[error("the server refuses it for good: {0}")]
+    Lost(String),
 }
 
 /// A relay between a device of the kernel and a server.
@@ -74,6 +79,7 @@ impl<A: Around> Link<A> {
     pub(super) async fn run(mut self, mut connection: Option<Connection>) -> Result<(), End> {
         if let Some(first) = &connection {
             self.epoch = first.epoch;
+            self.relay.is_leased = first.token.is_some();
             self.relay.on_connected(false);
         }
         loop {
@@ -93,6 +99,7 @@ impl<A: Around> Link<A> {
             let Some(next) = self.redial(lost).await? else { return Ok(()) };
             let lost_changes = matches!((self.epoch, next.epoch), (Some(a), Some(b)) if a != b);
             self.epoch = next.epoch.or(self.epoch);
+            self.relay.is_leased = next.token.is_some();
             connection = Some(next);
             let again = self.relay.on_connected(lost_changes);
             let pause = self.clock.now().since(lost);
@@ -110,7 +117,7 @@ impl<A: Around> Link<A> {
 
     /// Carries bytes until the connection breaks, and says why; or until the device is detached.
     async fn carry(&mut self, connection: &mut Connection) -> Result<String, End> {
-        let Self { relay, kernel, .. } = self;
+        let Self { relay, kernel, clock, .. } = self;
         let (mut kernel_in, mut kernel_out) = kernel.split();
         let (mut server_in, mut server_out) = tokio::io::split(&mut connection.stream);
         let mut is_sent = true;
@@ -118,6 +125,15 @@ impl<A: Around> Link<A> {
             if relay.is_over() && relay.to_server.is_empty() {
                 // The device is gone, whether the server hears of it or not.
                 let _ = server_out.shutdown().await;
+                if relay.is_leased {
+                    let mut rest = Vec::new();
+                    tokio::select! {
+                        _ = server_in.read_to_end(&mut rest) => (),
+                        () = clock.sleep(RELEASE_MAX) => {
+                            tracing::warn!("the server did not say that it released the device");
+                        }
+                    }
+                }
                 return Ok("the device was detached".into());
             }
             make_room(&mut relay.from_kernel);
@@ -172,6 +188,9 @@ impl<A: Around> Link<A> {
                     }
                 }
             };
+            if let Err(Failure::Held(why)) = dialed {
+                return Err(End::Lost(why));
+            }
             let why = match dialed.map_err(|failure| failure.to_string()) {
                 Ok(connection) => match self.check(&connection.export) {
                     Ok(()) => return Ok(Some(connection)),

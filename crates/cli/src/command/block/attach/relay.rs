@@ -60,6 +60,8 @@ pub(super) struct Relay {
     connection: Connection,
     /// The kernel has detached the device.
     is_over: bool,
+    /// The server keeps a lease, which ends when the device is detached.
+    pub(super) is_leased: bool,
     /// Changes that were answered without being durable, as a count.
     changes: u64,
     /// How many of them, from the first one on, are durable or were reported as lost.
@@ -99,7 +101,8 @@ impl Relay {
             if request.command == Command::Disconnect {
                 self.is_over = true;
                 if self.connection == Connection::Up {
-                    self.to_server.push(message);
+                    let leased = self.is_leased.then(|| disconnect(flags::RELEASE));
+                    self.to_server.push(leased.unwrap_or(message));
                 }
                 return Ok(());
             }
@@ -149,7 +152,7 @@ impl Relay {
                 self.answer(&one, error, message);
             }
             if self.connection == Connection::Closing && self.outstanding == 0 {
-                self.to_server.push(disconnect());
+                self.to_server.push(disconnect(0));
                 return Ok(());
             }
         }
@@ -235,9 +238,9 @@ fn failure(cookie: u64) -> Bytes {
     message.freeze()
 }
 
-fn disconnect() -> Bytes {
+fn disconnect(flags: u16) -> Bytes {
     let mut message = BytesMut::with_capacity(REQUEST_BYTES);
-    let request = Request { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
+    let request = Request { flags, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
     request.encode(Headers::Compact, &mut message);
     message.freeze()
 }

@@ -1,4 +1,4 @@
-//! Stored bytes: those of version 1.
+//! Stored bytes: those of versions 1 and 2.
 
 use std::fmt::Write;
 
@@ -7,9 +7,11 @@ use volume::mem::Image;
 
 use super::*;
 
-/// The objects of a store as version 1 wrote them. Each begins with a line of its name and its length in bytes. After it
+/// The objects of a store as version 1 of its table wrote them. Each begins with a line of its name and its length in bytes. After it
 /// comes a line for each 32 bytes that are not all zeros: their offset and the bytes, in hexadecimal digits.
 const VERSION_1: &str = include_str!("../../../../testdata/block-1.txt");
+/// The same store with version 2, where `root` is held.
+const VERSION_2: &str = include_str!("../../../../testdata/block-2.txt");
 const LINE: usize = 32;
 
 fn text(image: &Image) -> String {
@@ -53,6 +55,10 @@ fn sold() -> Contract {
     Contract { name: "gp3".into(), limits, ..Contract::unlimited() }
 }
 
+fn holder() -> Holder {
+    Holder { id: *b"0123456789abcdef", name: "host (/dev/nbd0)".into() }
+}
+
 /// The objects of a pool.
 async fn objects(pool: &Spread) -> Image {
     let mut image = Image::new();
@@ -77,6 +83,7 @@ async fn written(rig: &Rig) -> Image {
     let (pool, store) = rig.open().await.unwrap();
     store.create("swap", 3 * BLOCK).await.unwrap();
     store.create_limited("root", 3 * REGION + BLOCK, Some(sold())).await.unwrap();
+    store.take("root", &holder(), false).await.unwrap();
     let root = device(&store, "root").await;
     let data = |text: &str| IoBuf::from(text.as_bytes());
     root.write(5, data("plimsoll"), Durable::Now).await.unwrap();
@@ -92,19 +99,29 @@ async fn written(rig: &Rig) -> Image {
 }
 
 #[test]
-fn version_1_is_written_as_ever() {
+fn version_2_is_written_as_ever() {
     let rig = Rig::new(1, 1);
     let found = rig.clock.run(async { text(&written(&rig).await) });
-    let expected = text(&image(VERSION_1));
+    let expected = text(&image(VERSION_2));
     assert!(found == expected, "written now:\n{found}");
 }
 
 #[test]
-fn version_1_still_opens() {
+fn version_1_still_opens_and_nobody_holds_its_devices() {
+    opens(VERSION_1, &Lease { token: 1 << 32, holder: None });
+}
+
+#[test]
+fn version_2_still_opens() {
+    opens(VERSION_2, &Lease { token: (1 << 32) + 1, holder: Some(holder()) });
+}
+
+/// Checks the store in these bytes, whose device `root` has this lease.
+fn opens(stored: &str, lease: &Lease) {
     let rig = Rig::new(1, 1);
     rig.clock.run(async {
         let (pool, _) = rig.open().await.unwrap();
-        restore(&pool, image(VERSION_1)).await;
+        restore(&pool, image(stored)).await;
         pool.close().await.unwrap();
         let (pool, store) = rig.open().await.unwrap();
         let found = store.list().into_iter().map(|device| (device.name, device.size, device.limit));
@@ -113,6 +130,7 @@ fn version_1_still_opens() {
             ("swap".to_owned(), 3 * BLOCK, None),
         ];
         assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert_eq!((&store.lease("root"), store.lease("swap")), (lease, Lease::default()));
         let root = device(&store, "root").await;
         assert_eq!(read(&*root, 4, 10).await.unwrap(), b"\0plimsoll\0");
         assert_eq!(read(&*root, 2 * REGION + BLOCK - 3, 9).await.unwrap(), b"load line");
@@ -131,5 +149,6 @@ fn version_1_still_opens() {
         let left = objects(&pool).await;
         let marks = &left[&Name::new("block/00000000/marks").unwrap()];
         assert!(marks[32..].iter().all(|&byte| byte == 0), "nothing is in doubt");
+        assert_eq!(left[&Name::new("block/devices").unwrap()][8], 2, "the table's version");
     });
 }

@@ -126,7 +126,7 @@ impl Around for Restarts {
         let lifetime = self.random.random_range(1..120_000);
         let random = Xoshiro256PlusPlus::seed_from_u64(self.random.random());
         tokio::spawn(serve(theirs, Arc::clone(&self.device), lifetime, random));
-        Ok(Connection { stream: Box::new(ours), export: self.export, epoch: None })
+        Ok(Connection { stream: Box::new(ours), export: self.export, epoch: None, token: None })
     }
 
     fn resize(&mut self, size: u64) -> anyhow::Result<()> {

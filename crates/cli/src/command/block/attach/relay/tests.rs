@@ -122,7 +122,7 @@ fn what_a_stopping_server_refuses_waits_for_the_next() {
     assert!(relay.to_server.is_empty(), "it gets nothing more, and still has request 2");
     let second = answer(WRITE, 2, 8, 0);
     assert_eq!(reply_with(&mut relay, std::slice::from_ref(&second)), Ok(second));
-    assert_eq!(taken(&mut relay.to_server), disconnect());
+    assert_eq!(taken(&mut relay.to_server), disconnect(0));
     assert_eq!(relay.on_connected(false), 2);
     assert_eq!(
         taken(&mut relay.to_server),
@@ -144,6 +144,10 @@ fn a_detached_device_ends_the_connection() {
     ask(&mut relay, &[message(DISCONNECT, 0, 0, 0)]);
     assert!(relay.is_over());
     assert_eq!(taken(&mut relay.to_server), message(DISCONNECT, 0, 0, 0));
+    let mut relay = with(&[]);
+    relay.is_leased = true;
+    ask(&mut relay, &[message(DISCONNECT, 0, 0, 0)]);
+    assert_eq!(taken(&mut relay.to_server), disconnect(flags::RELEASE));
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use engine::block::{Error, Extent, Geometry, Pending, Zeros};
+use engine::block::{Error, Extent, Geometry, Holder, Lease, Pending, Zeros};
 use parking_lot::Mutex;
 use serve::listener::Socket;
+use serve::nbd::wire::LeaseRequest;
 use serve::nbd::{Server, Service, Settings};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -60,7 +61,11 @@ impl BlockDevice for Slow {
     }
 }
 
-struct Only(Arc<dyn BlockDevice>);
+struct Only {
+    device: Arc<dyn BlockDevice>,
+    /// Has its lease.
+    memory: Memory,
+}
 
 impl BlockDevices for Only {
     fn names(&self) -> Vec<String> {
@@ -68,8 +73,20 @@ impl BlockDevices for Only {
     }
 
     fn open(&self, _: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
-        let device = Arc::clone(&self.0);
+        let device = Arc::clone(&self.device);
         Box::pin(async { Ok(device) })
+    }
+
+    fn lease(&self, name: &str) -> Lease {
+        self.memory.lease(name)
+    }
+
+    fn take(&self, name: &str, holder: &Holder, force: bool) -> Pending<'_, u64> {
+        self.memory.take(name, holder, force)
+    }
+
+    fn release(&self, name: &str, token: Option<u64>) -> Pending<'_, ()> {
+        self.memory.release(name, token)
     }
 }
 
@@ -148,6 +165,7 @@ struct Network {
     queue: mpsc::Sender<DuplexStream>,
     random: Xoshiro256PlusPlus,
     broken: Arc<Mutex<Vec<DuplexStream>>>,
+    lease: LeaseRequest,
 }
 
 impl Around for Network {
@@ -156,7 +174,10 @@ impl Around for Network {
         self.queue.send(theirs).await.expect("the server runs");
         let bytes_left = self.random.random_range(200..60_000);
         let stream = Breaking { stream: Some(ours), bytes_left, broken: Arc::clone(&self.broken) };
-        negotiate(Box::new(stream), "d", &[7; 16], None).await
+        let connection =
+            negotiate(Box::new(stream), "d", &[7; 16], Some(&self.lease), None).await?;
+        self.lease.token = connection.token;
+        Ok(connection)
     }
 
     fn resize(&mut self, _: u64) -> anyhow::Result<()> {
@@ -170,16 +191,20 @@ impl Around for Network {
 async fn what_a_broken_connection_left_behind_overwrites_nothing() {
     for seed in 0..8 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let inner = Memory::default().with("d", EXPORT.size).open("d").await.expect("a device");
+        let memory = Memory::default().with("d", EXPORT.size);
+        let inner = memory.open("d").await.expect("a device");
         let slow_random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(random.random()));
-        let device = Arc::new(Only(Arc::new(Slow { inner, random: slow_random })));
+        let device = Arc::new(Slow { inner, random: slow_random });
+        let device = Arc::new(Only { device, memory });
         let service = Arc::new(Service::new(Settings::default(), device, [9; 16]));
         let (queue, connections) = mpsc::channel(1);
         let server = Server::new(Arc::clone(&service), None);
         let socket = Queue(tokio::sync::Mutex::new(connections));
         tokio::spawn(server.run(socket, std::future::pending()));
         let broken = Arc::default();
-        let mut network = Network { queue, random: random.clone(), broken: Arc::clone(&broken) };
+        let (random_of_network, lease) = (random.clone(), lease(1));
+        let mut network =
+            Network { queue, random: random_of_network, broken: Arc::clone(&broken), lease };
         let first = network.dial().await.unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(first.epoch, Some([9; 16]));
         let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -190,5 +215,57 @@ async fn what_a_broken_connection_left_behind_overwrites_nothing() {
         with_time(&clock, both).await.0.expect("detached");
         assert!(broken.lock().len() > 5, "seed {seed}: {} connections", broken.lock().len());
         assert_eq!(service.stats.in_flight.get(), 0, "the kernel has all its answers");
+        // The connection that the kernel's last word came on may have broken before it.
+        assert_eq!(service.devices.lease("d").token, 1, "one take for all connections");
     }
+}
+
+fn lease(host: u8) -> LeaseRequest {
+    let (name, holder_name) = ("d".to_owned(), format!("host {host}"));
+    LeaseRequest { name, holder: [host; 16], holder_name, token: None, force: false }
+}
+
+/// The relay does not go on dialing, and none of its requests reaches the device any more.
+#[tokio::test]
+async fn a_relay_ends_when_another_host_took_the_device() {
+    let memory = Arc::new(Memory::default().with("d", EXPORT.size));
+    let service = Arc::new(Service::new(Settings::default(), Arc::clone(&memory) as _, [9; 16]));
+    let (queue, connections) = mpsc::channel(1);
+    let server = Server::new(Arc::clone(&service), None);
+    let socket = Queue(tokio::sync::Mutex::new(connections));
+    tokio::spawn(server.run(socket, std::future::pending()));
+    let random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let network = |host| {
+        let (queue, random, broken) = (queue.clone(), random.clone(), Arc::default());
+        Network { queue, random, broken, lease: lease(host) }
+    };
+    let mut first = network(1);
+    let connection = first.dial().await.unwrap_or_else(|failure| panic!("{failure}"));
+    let mut second = network(2);
+    let Err(Failure::Held(why)) = second.dial().await else { panic!("it is held") };
+    assert_eq!(why, "device d is held by host 1");
+    second.lease.force = true;
+    let taken = second.dial().await.unwrap_or_else(|failure| panic!("{failure}"));
+
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+    theirs.write_all(&request(WRITE, 1, 0, BLOCK, &[1; BLOCK])).await.expect("room");
+    let clock = Clock::simulated();
+    let link = Link::new(ours, first, clock.clone(), connection.export, None);
+    let ended = with_time(&clock, link.run(Some(connection))).await;
+    let Err(End::Lost(why)) = ended else { panic!("{ended:?}") };
+    assert_eq!(why, "the lease of device d was taken by host 2");
+    let device = memory.open("d").await.expect("a device");
+    let read = device.read(0, IoBufMut::zeroed(BLOCK)).await.expect("in the device");
+    assert!(read.iter().all(|&byte| byte == 0));
+
+    // A relay whose device is detached gives the lease up before it ends.
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+    theirs.write_all(&request(DISCONNECT, 0, 0, 0, &[])).await.expect("room");
+    let link = Link::new(ours, second, clock.clone(), taken.export, None);
+    with_time(&clock, link.run(Some(taken))).await.expect("detached");
+    // Virtual time may have ended its wait for the server.
+    while memory.lease("d").holder.is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(memory.lease("d").token, 2);
 }

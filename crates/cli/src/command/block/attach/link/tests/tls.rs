@@ -53,7 +53,7 @@ struct Loopback {
 impl Around for Loopback {
     async fn dial(&mut self) -> Result<Connection, Failure> {
         let stream = client::dial(&self.address).await?;
-        client::negotiate(stream, "d", &[7; 16], self.secure.as_ref()).await
+        client::negotiate(stream, "d", &[7; 16], None, self.secure.as_ref()).await
     }
 
     fn resize(&mut self, _: u64) -> anyhow::Result<()> {
