@@ -139,7 +139,9 @@ impl Series {
         options.scrub_every =
             pool::scrub_every(section, (!is_on_pool).then_some(policy::scrub::PERIOD));
         if let (Some(field), true) = (section.get("scrub_every"), is_on_pool) {
-            section.note(field.mistaken("scrub_every of a store on a pool", "scrub_every of that pool"));
+            section.note(
+                field.mistaken("scrub_every of a store on a pool", "scrub_every of that pool"),
+            );
         }
         Some(Self { on: on?, options, io_weight, durability, sync_interval: interval })
     }

@@ -359,9 +359,9 @@ async fn read_again(object: &dyn Object, at: u64, len: usize, check: Check) -> O
 
 async fn read(object: &dyn Object) -> Result<Vec<u8>> {
     let len = object.len() as usize;
-    let steps = (0..len).step_by(STEP).map(|at| {
-        object.read_at(at as u64, IoBufMut::zeroed(STEP.min(len - at)), OPEN)
-    });
+    let steps = (0..len)
+        .step_by(STEP)
+        .map(|at| object.read_at(at as u64, IoBufMut::zeroed(STEP.min(len - at)), OPEN));
     let mut steps = stream::iter(steps).buffered(AHEAD);
     let mut bytes = Vec::with_capacity(len);
     while let Some(read) = steps.next().await {

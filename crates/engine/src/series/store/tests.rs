@@ -5,9 +5,9 @@ use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::{Name, Volume};
 use volume::layer::crash::{Crash, Power};
 use volume::mem::Mem;
+use volume::{Name, Volume};
 
 use super::*;
 use crate::log::StoreId;
