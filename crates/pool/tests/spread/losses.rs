@@ -1,21 +1,21 @@
 //! A pool with two copies of every object against a map of names to bytes: random work, copies made and
-//! dropped, power cuts, and lost volumes.
+//! dropped, power cuts, and lost volumes or damaged copies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use policy::placement::{RoundRobin, VolumeId};
-use pool::Member;
 use pool::spread::{Opening, Spread};
+use pool::{Member, ObjectId};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::layer::crash::{Crash, Power};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{ErrorKind, Intent, IoBuf, Result, Volume};
+use volume::{Check, ErrorKind, Intent, IoBuf, IoBufMut, Name, Result, Volume};
 
 use crate::copying::{COPY, id_of, places};
-use crate::rig::{IO, POOL, get, name, put};
+use crate::rig::{IO, POOL, get, name, put, read_all};
 
 const SEEDS: u64 = 50;
 const OPS: usize = 10_000;
@@ -34,6 +34,8 @@ struct Run {
     /// The contents before the last operation, and after it.
     may: [Model; 2],
     labels: u64,
+    /// Reads that got bytes of a damaged copy, and found the good ones.
+    read_again: u64,
 }
 
 fn opening() -> Opening {
@@ -48,6 +50,7 @@ impl Run {
             volumes: (0..VOLUMES).map(|i| (label(i), Mem::new(&label(i)))).collect(),
             may: [Model::new(), Model::new()],
             labels: VOLUMES as u64,
+            read_again: 0,
         }
     }
 
@@ -122,6 +125,12 @@ impl Run {
                         }
                     }
                 }
+                // What is appended later lies behind the checksums of logs that this records.
+                8 if self.rng.random_ratio(1, 10) => {
+                    let scrubbed = pool.scrub(|_| ()).await;
+                    assert!(power.is_off() || scrubbed.unwrap().findings.is_empty());
+                    Ok(())
+                }
                 _ => {
                     if let Ok(found) = get(pool, &text).await {
                         assert_eq!(Some(&found), before.get(&text).map(|b| &**b), "{text}");
@@ -140,8 +149,62 @@ impl Run {
         ops
     }
 
-    /// Opens the remaining volumes, and finds the model that matches. A blank volume replaces a lost one.
-    async fn recover(&mut self, lost: Option<usize>, context: &str) {
+    /// Flips a bit in one copy of one of `objects` that was acknowledged; returns the object's name.
+    fn rot(&mut self, objects: &[(String, ObjectId)]) -> Option<String> {
+        let [before, after] = &self.may;
+        // Whatever the interrupted operation did, the object has these bytes, or a log begins with them.
+        let is_sure = |text: &String, bytes: &Vec<u8>| match after.get(text) {
+            Some(after) if text.ends_with(".log") => after.starts_with(bytes),
+            Some(after) => **after == *bytes,
+            None => false,
+        };
+        let sure = objects.iter().filter_map(|(text, id)| {
+            let bytes = before.get(text).filter(|bytes| !bytes.is_empty())?;
+            is_sure(text, bytes).then_some((text, id, bytes))
+        });
+        let sure: Vec<_> = sure.collect();
+        if sure.is_empty() {
+            return None;
+        }
+        let (text, id, bytes) = sure[self.rng.random_range(0..sure.len())];
+        let at = self.rng.random_range(0..bytes.len());
+        let prefix = format!("o{id}");
+        let leaves = self.volumes.iter().flat_map(|(_, mem)| {
+            let image = mem.image().into_iter();
+            let has_it = |(leaf, data): &(Name, Vec<u8>)| {
+                leaf.as_str().starts_with(&prefix) && data.get(at) == Some(&bytes[at])
+            };
+            image.filter(has_it).map(move |(leaf, _)| (mem, leaf)).collect::<Vec<_>>()
+        });
+        let leaves: Vec<_> = leaves.collect();
+        assert!(leaves.len() >= 2, "{text} has two copies");
+        let (mem, leaf) = &leaves[self.rng.random_range(0..leaves.len())];
+        let bit = self.rng.random_range(0..8);
+        mem.damage(leaf, at as u64, |byte| *byte ^= 1 << bit);
+        Some(text.clone())
+    }
+
+    /// Every byte of an object. Does as a store: reads what is damaged again, and syncs logs.
+    async fn read(&mut self, pool: &Spread, text: &str, is_rotten: bool) -> Result<Vec<u8>> {
+        let object = pool.open(&name(text)).await?;
+        let mut bytes = read_all(&*object).await?;
+        if is_rotten && !bytes.starts_with(&self.may[0][text]) {
+            let known = Arc::clone(&self.may[0][text]);
+            let into = IoBufMut::zeroed(known.len());
+            let check: Check = Arc::new(move |bytes| bytes == &known[..]);
+            let good = object.read_again(0, into, IO, check).await?;
+            bytes[..good.len()].copy_from_slice(&good);
+            self.read_again += 1;
+        }
+        if text.ends_with(".log") {
+            object.sync(IO).await?;
+        }
+        Ok(bytes)
+    }
+
+    /// Opens the remaining volumes, and finds the model that matches. A blank volume replaces a lost one. A copy of `rotten`
+    /// is damaged.
+    async fn recover(&mut self, lost: Option<usize>, rotten: Option<&str>, context: &str) {
         let here = self.volumes.iter().enumerate().filter(|(i, _)| Some(*i) != lost);
         let here = here.map(|(_, (label, mem))| Member::new(label.clone(), mem.clone()));
         let pool = Spread::open(here.collect(), opening().allow_away()).await;
@@ -149,7 +212,8 @@ impl Run {
         let mut found = Model::new();
         for listed in pool.list().await.unwrap() {
             let text = listed.name.to_string();
-            let bytes = get(&pool, &text).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            let bytes = self.read(&pool, &text, rotten == Some(&*text)).await;
+            let bytes = bytes.unwrap_or_else(|e| panic!("{context}: {text}: {e}"));
             found.insert(text, Arc::new(bytes));
         }
         self.explain(&found, context);
@@ -164,7 +228,12 @@ impl Run {
             pool.remove_volume(gone).await.unwrap_or_else(|e| panic!("{context}: {e}"));
             self.volumes[lost] = (fresh, mem);
         }
+        // The reads may all have gone to the good copy.
+        let report = pool.scrub(|_| ()).await.unwrap();
+        assert!(report.findings.len() <= usize::from(rotten.is_some()), "{context}: {report:?}");
+        pool.mend(&report).await.unwrap();
         assert_eq!(pool.repair(COPY, |_| ()).await.unwrap().short, [], "{context}");
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, [], "{context}");
         assert_eq!(pool.check().await.unwrap().findings, [], "{context}");
         for text in self.may[1].keys() {
             assert!(places(&pool, text).await.len() >= 2, "{context}: {text}");
@@ -203,8 +272,8 @@ async fn append(pool: &Spread, text: &str, more: &[u8]) -> Result<()> {
 }
 
 #[test]
-fn nothing_is_lost_by_crashes_and_one_lost_volume_at_a_time() {
-    let (mut losses, mut crashes) = (0, 0);
+fn nothing_is_lost_by_crashes_and_one_lost_volume_or_damaged_copy_at_a_time() {
+    let (mut losses, mut crashes, mut damaged, mut read_again) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut run = Run::new(seed);
         let mut left = OPS;
@@ -219,10 +288,15 @@ fn nothing_is_lost_by_crashes_and_one_lost_volume_at_a_time() {
                 .collect();
             let members = machine.iter().map(|(label, crash)| Member::new(label, crash.clone()));
             let members: Vec<_> = members.collect();
-            let done = block_on(async {
+            let (done, objects) = block_on(async {
                 let pool = Spread::open(members, opening()).await.unwrap();
                 power.cut_after(run.rng.random_range(50..9000));
-                run.work(&pool, &power, left.min(1500)).await
+                let done = run.work(&pool, &power, left.min(1500)).await;
+                let objects = pool.objects().into_iter();
+                (
+                    done,
+                    objects.map(|object| (object.name.to_string(), object.id)).collect::<Vec<_>>(),
+                )
             });
             left = left.saturating_sub(done.max(1));
             crashes += u64::from(power.is_off());
@@ -233,9 +307,15 @@ fn nothing_is_lost_by_crashes_and_one_lost_volume_at_a_time() {
             // A volume may be lost with or without a power cut.
             let lost = run.rng.random_ratio(2, 3).then(|| run.rng.random_range(0..VOLUMES));
             losses += u64::from(lost.is_some() && power.is_off());
-            block_on(run.recover(lost, &context));
+            // With a volume lost, the damaged copy could be the last one.
+            let rotten = if lost.is_none() { run.rot(&objects) } else { None };
+            damaged += u64::from(rotten.is_some() && power.is_off());
+            block_on(run.recover(lost, rotten.as_deref(), &context));
             round += 1;
         }
+        read_again += run.read_again;
     }
     assert!(losses > SEEDS && crashes > SEEDS, "{losses} losses, {crashes} crashes");
+    assert!(damaged > SEEDS, "{damaged} damaged copies after a crash");
+    assert!(read_again > SEEDS / 2, "{read_again} reads found another copy");
 }

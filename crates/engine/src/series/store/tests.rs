@@ -133,6 +133,40 @@ impl World {
         self.power = power;
     }
 
+    /// Flips some bits in one copy of an object, on the pool's first volume; returns how many. All damage is there, and no
+    /// other volume goes away, so each object keeps a good copy that can be read.
+    fn rot(&self, random: &mut Xoshiro256PlusPlus) -> usize {
+        let image = self.crash.after_process_death().image();
+        // Of a pool of pools, the inner pool has the header and the manifest of the outer one as objects, too.
+        let objects = (self.member_volumes > 1).then(|| {
+            let volumes = [&self.crash, &self.others[0]].map(Crash::after_process_death);
+            let members = volumes.into_iter().enumerate();
+            let members = members.map(|(at, mem)| Member::new(format!("v{at}"), mem)).collect();
+            let opening = Opening::new(RoundRobin::default());
+            let inner = self.clock.run(Spread::open(members, opening)).unwrap().objects();
+            let copies = inner.into_iter().filter(|object| object.name.as_str().starts_with('o'));
+            copies.map(|object| format!("o{}", object.id)).collect::<Vec<_>>()
+        });
+        let is_copy = |leaf: &str| match &objects {
+            Some(objects) => objects.iter().any(|object| leaf.starts_with(object)),
+            None => leaf.starts_with('o'),
+        };
+        let copies = image.iter().filter_map(|(leaf, bytes)| {
+            let used: Vec<_> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
+            (is_copy(leaf.as_str()) && !used.is_empty()).then_some((leaf, used))
+        });
+        let copies: Vec<_> = copies.collect();
+        if copies.is_empty() {
+            return 0;
+        }
+        let (leaf, used) = &copies[random.random_range(0..copies.len())];
+        let flips = (0..random.random_range(1..6)).filter_map(|_| {
+            let (at, bit) = (used[random.random_range(0..used.len())], random.random_range(0..8));
+            self.crash.damage(leaf, at as u64, |byte| byte ^ 1 << bit)
+        });
+        flips.count()
+    }
+
     fn tend(&self, store: &Store) {
         while self.clock.run(store.tend_once()).unwrap() {}
         while self.clock.run(store.0.log.tend_once(0)).unwrap() {}

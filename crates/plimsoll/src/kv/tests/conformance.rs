@@ -69,13 +69,13 @@ impl Stores {
 
 /// Stops a store that has lost its power: otherwise a writer that waits for room in memory would wait until the power
 /// is back.
-struct Watch {
+pub(super) struct Watch {
     over: Arc<AtomicBool>,
     watching: JoinHandle<()>,
 }
 
 impl Watch {
-    fn start(power: Power, store: Arc<Db>) -> Self {
+    pub(super) fn start(power: Power, store: Arc<Db>) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let watching = {
             let over = Arc::clone(&over);
@@ -92,7 +92,7 @@ impl Watch {
         Self { over, watching }
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.over.store(true, Ordering::Release);
         self.watching.thread().unpark();
         self.watching.join().expect("it has nothing to panic about");

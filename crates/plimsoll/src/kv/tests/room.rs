@@ -10,10 +10,14 @@ use std::time::{Duration, Instant};
 use engine::kv::Error;
 use policy::contract::Contract;
 use policy::purpose::{Origin, Step};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use rust_rocksdb::{CompactionOptions, WriteBatch};
 use tokio::runtime::Builder;
+use volume::layer::crash::{Crash, Power};
 use volume::{Intent, Io, IoBuf, Name, Volume as _};
 
+use super::conformance::Watch;
 use super::*;
 use crate::kv::reclaim::Owed;
 use crate::kv::steps::Steps;
@@ -67,10 +71,14 @@ impl Rig {
     }
 
     fn open(&self) -> Store {
-        let volumes = self.volumes.iter().enumerate();
-        let volumes = volumes.map(|(n, volume)| {
-            Volume::other(format!("v{n}"), Arc::clone(volume), Contract::unlimited())
-        });
+        self.open_on(self.volumes.iter().map(Arc::clone))
+    }
+
+    /// Opens the store on these volumes instead of its own.
+    fn open_on<V: volume::Volume + 'static>(&self, volumes: impl Iterator<Item = V>) -> Store {
+        let volumes = volumes.enumerate();
+        let volumes = volumes
+            .map(|(n, volume)| Volume::other(format!("v{n}"), volume, Contract::unlimited()));
         let opening = Opening::new(RoundRobin::default()).copies(self.copies);
         let store = Store::builder().volumes(volumes).opening(opening).options(Self::options());
         store.open().expect("a full volume opens")
@@ -117,40 +125,137 @@ fn delete(store: &Db, keys: impl IntoIterator<Item = u64>) {
 }
 
 fn check(store: &Db, n: u64, round: Option<u64>) {
-    let found = store.get_many(&[key(n)]).expect("a get").remove(0);
-    assert_eq!(found.map(|v| v.slice(..16)), round.map(|r| value(n, r).slice(..16)), "key {n}");
+    assert_eq!(held(store, n), head(n, round), "key {n}");
 }
 
-/// Fills, deletes nine of ten keys, waits for room, and checks every key; reopens the store between rounds.
-fn rounds(rig: &Rig, rounds: u64) {
-    let mut kept: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut next = 0;
-    for round in 0..rounds {
-        let store = rig.open();
-        wait_for_room(&store, next, round);
-        let end = fill(&store, next + 1, round);
-        kept.extend((next..end).map(|n| (n, round)));
+/// The first bytes of a key's value in the store.
+fn held(store: &Db, n: u64) -> Option<Bytes> {
+    store.get_many(&[key(n)]).expect("a get").remove(0).map(|value| value.slice(..16))
+}
+
+/// The first bytes of the value that a key got in a round.
+fn head(n: u64, round: Option<u64>) -> Option<Bytes> {
+    round.map(|round| value(n, round).slice(..16))
+}
+
+/// The keys of a store whose process dies now and then.
+#[derive(Default)]
+struct Keys {
+    /// The round in which each key was put; `None` if it was deleted since.
+    acknowledged: BTreeMap<u64, Option<u64>>,
+    /// A change that was not acknowledged when the process died: the store may have it or not.
+    interrupted: Option<(u64, Option<u64>)>,
+    /// The first key that no put was tried of.
+    next: u64,
+}
+
+impl Keys {
+    /// Puts or deletes a key. Returns whether there was room for it, or `None` if the process died.
+    fn change(&mut self, store: &Db, power: &Power, n: u64, to: Option<u64>) -> Option<bool> {
+        let changed = match to {
+            Some(round) => store.apply(&[Change::Put(key(n), value(n, round))]),
+            None => store.apply_freeing(&[Change::Delete(key(n))]),
+        };
+        match changed {
+            Ok(()) => {
+                self.acknowledged.insert(n, to);
+                Some(true)
+            }
+            Err(_) if power.is_off() => {
+                self.interrupted = Some((n, to));
+                None
+            }
+            Err(Error::OutOfSpace(_)) if to.is_some() => Some(false),
+            Err(other) => panic!("key {n}: {other}"),
+        }
+    }
+
+    /// Puts the next key as soon as there is room for it; `None` if the process died.
+    fn put_next(&mut self, store: &Store, power: &Power, round: u64) -> Option<()> {
+        let (n, begun) = (self.next, Instant::now());
+        self.next += 1;
+        while !self.change(store, power, n, Some(round))? {
+            let is_told = store.health().writes_refused.is_some() || power.is_off();
+            assert!(is_told, "refused, and health says nothing");
+            assert!(begun.elapsed() < PATIENCE, "no room came back");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(())
+    }
+
+    /// Fills the store, deletes nine of ten keys, and waits for room; `None` if the process died.
+    fn fill_and_delete(
+        &mut self,
+        rig: &Rig,
+        store: &Store,
+        power: &Power,
+        round: u64,
+    ) -> Option<()> {
+        self.put_next(store, power, round)?;
+        while self.change(store, power, self.next, Some(round))? {
+            self.next += 1;
+        }
         if round == 0 {
-            let users = (end - next) * VALUE as u64 * rig.copies as u64;
+            let users = self.next * VALUE as u64 * rig.copies as u64;
             assert!(users * 100 >= CAPACITY * 70, "{users} of {CAPACITY} bytes are users'");
         }
-        let all: Vec<_> = kept.keys().copied().collect();
-        let gone: Vec<_> = all.into_iter().filter(|n| n % 10 != 0).collect();
-        delete(&store, gone.iter().copied());
-        kept.retain(|n, _| n % 10 == 0);
-        next = end;
-        wait_for_room(&store, next, round);
-        kept.insert(next, round);
-        next += 1;
-        gone.into_iter().for_each(|n| check(&store, n, None));
-        kept.iter().for_each(|(&n, &round)| check(&store, n, Some(round)));
-        store.close().expect("a full store ends in order");
+        let here = self.acknowledged.iter().filter(|(n, put)| *n % 10 != 0 && put.is_some());
+        for n in here.map(|(&n, _)| n).collect::<Vec<_>>() {
+            self.change(store, power, n, None)?;
+        }
+        self.put_next(store, power, round)
     }
+
+    /// Checks every key, and takes over whether the store has the interrupted change.
+    fn check(&mut self, store: &Db) {
+        if let Some((n, to)) = self.interrupted.take() {
+            let before = self.acknowledged.get(&n).copied().flatten();
+            let found = held(store, n);
+            let mut either = [before, to].into_iter();
+            let is = either.find(|round| head(n, *round) == found);
+            self.acknowledged.insert(n, is.expect("the value before the change or after it"));
+            self.next = self.next.max(n + 1);
+        }
+        self.acknowledged.iter().for_each(|(&n, &round)| check(store, n, round));
+    }
+}
+
+/// Fills the store, deletes nine of ten keys, waits for room, and checks every key. Every second round ends with the death
+/// of the process, at a moment that a seed chooses, the others in order.
+fn rounds(mut rig: Rig, rounds: u64) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(rig.volumes.len() as u64);
+    let (mut keys, mut steps) = (Keys::default(), 0);
+    for round in 0..rounds {
+        let power = Power::new();
+        let machine = rig.volumes.iter().map(|volume| Crash::new(Mem::clone(volume), &power));
+        let machine: Vec<_> = machine.collect();
+        let store = rig.open_on(machine.iter().cloned());
+        keys.check(&store);
+        let is_killed = round % 2 == 1;
+        if is_killed {
+            power.cut_after(random.random_range(0..steps));
+        }
+        let watch = Watch::start(power.clone(), Arc::clone(store.db()));
+        let lives = keys.fill_and_delete(&rig, &store, &power, round).is_some();
+        assert!(lives || is_killed);
+        steps = power.steps();
+        if is_killed {
+            power.cut();
+        } else {
+            keys.check(&store);
+        }
+        watch.end();
+        let ended = store.close();
+        assert!(is_killed || ended.is_ok(), "a full store ends in order: {ended:?}");
+        let left = machine.iter().map(|volume| Arc::new(volume.after_process_death()));
+        rig.volumes = left.collect();
+    }
+    keys.check(&rig.open());
 }
 
 #[test]
 fn a_full_store_takes_deletes_gets_its_room_back_and_opens() {
-    rounds(&Rig::new(1, 1), 3);
+    rounds(Rig::new(1, 1), 4);
 }
 
 #[test]
@@ -177,12 +282,12 @@ fn a_refusal_says_when_inodes_are_missing() {
 
 #[test]
 fn three_full_volumes_do_as_one() {
-    rounds(&Rig::new(3, 1), 2);
+    rounds(Rig::new(3, 1), 2);
 }
 
 #[test]
 fn copies_count_in_what_can_be_written() {
-    rounds(&Rig::new(3, 2), 2);
+    rounds(Rig::new(3, 2), 2);
 }
 
 #[test]

@@ -76,14 +76,23 @@ impl Stage {
 
     /// Writes a point; whether it was taken.
     fn point(&mut self) -> bool {
-        let text: String = (0..TEXT).map(|_| self.random.random_range('!'..'~')).collect();
+        self.batch(1)
+    }
+
+    /// Writes some points at once; whether they were taken.
+    fn batch(&mut self, count: i64) -> bool {
         let mut batch = Batch::new("db");
-        batch.begin("m");
-        batch.field("f", Value::Text(&text));
-        self.time += 1;
-        batch.end(self.time).expect("a row that fits");
+        for n in 1..=count {
+            let text: String = (0..TEXT).map(|_| self.random.random_range('!'..'~')).collect();
+            batch.begin("m");
+            batch.field("f", Value::Text(&text));
+            batch.end(self.time + n).expect("a row that fits");
+        }
         match self.points.write(batch) {
-            Ok(_) => true,
+            Ok(_) => {
+                self.time += count;
+                true
+            }
             Err(Error::Series(engine::series::Error::OutOfSpace(_))) => false,
             Err(other) => panic!("{other}"),
         }
@@ -119,6 +128,31 @@ fn keys_leave_points_the_room_for_their_deletes() {
     in_time("room is back for points", || stage.point());
     stage.delete(0..keys);
     in_time("room is back for puts", || stage.put(keys).is_ok());
+}
+
+#[test]
+fn points_leave_keys_the_room_for_their_deletes() {
+    let mut stage = Stage::new(1, 1);
+    // An eighth of the pool.
+    let keys = CAPACITY / 8 / VALUE as u64;
+    (0..keys).for_each(|n| stage.put(n).unwrap());
+    // A nearly full store delays each batch, whatever its size.
+    while stage.batch(200) {}
+    let kept = stage.pool.reserve() - stage.points.room_kept();
+    assert!(stage.free() >= kept, "{} of {kept} bytes are left to the keys", stage.free());
+    let mut more = keys;
+    while stage.put(more).is_ok() {
+        more += 1;
+    }
+    assert!(stage.keys.health().writes_refused.is_some());
+    stage.delete(0..more);
+    in_time("room is back for puts", || stage.put(more).is_ok());
+    assert_eq!(times(&stage.points), (1..=stage.time).collect::<Vec<_>>());
+    let all = Span { from: 0, to: stage.time };
+    stage.points.delete(Selector::all("db"), all).expect("a full pool takes deletes");
+    in_time("room is back for points", || stage.point());
+    (0..more).for_each(|n| assert_eq!(stage.keys.get(key(n)).unwrap(), None, "{n}"));
+    assert_eq!(stage.keys.get(key(more)).unwrap().map(|value| value.len()), Some(VALUE));
 }
 
 /// Two stores of one name once wrote the same files.
