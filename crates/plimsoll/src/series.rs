@@ -245,7 +245,8 @@ impl On {
             Self::Pool(pool, _) => pool.devices(),
             Self::Volumes(devices) => devices,
         };
-        let costs = devices.here().iter().map(|device| merge::Device::of(&device.gate().bought()));
+        let costs = devices.here().into_iter();
+        let costs = costs.map(|device| merge::Device::of(&device.gate().bought()));
         costs.reduce(merge::Device::and)
     }
 

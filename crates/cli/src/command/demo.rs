@@ -159,7 +159,8 @@ fn serve(file: &Path) -> anyhow::Result<Serving> {
     if let Some(Listen::Tcp(address)) = settings.admin.as_mut().map(|admin| &mut admin.listen) {
         *address = free(*address);
     }
-    Serving::start(settings, file.to_owned())
+    let (serving, ()) = Serving::start(settings, file.to_owned(), || Ok(()))?;
+    Ok(serving)
 }
 
 /// Loads both stores, measures the machine, sizes the volumes, and compares. None if it was interrupted.

@@ -45,9 +45,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.file)?;
     println!("{settings}");
-    let serving = Serving::start(settings, args.file.clone())?;
-    // Before the line is printed: a reader of it may send a signal at once.
-    let signals = serving.signals()?;
+    // A recovery ends with the process. Once a client was answered, a signal stops the server.
+    let (serving, signals) = Serving::start(settings, args.file.clone(), Signals::handle)?;
     println!("ready: {}", serving.open_endpoints());
     serving.until(signals)?;
     tracing::info!("stopped; everything is durable");
@@ -72,7 +71,12 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Opens the volumes and stores of the settings, and all listeners; at least one store must open. A reload reads `file`.
-    pub(crate) fn start(mut settings: Settings, file: PathBuf) -> anyhow::Result<Self> {
+    /// Calls `before_serving` inside the runtime when the stores are open, and no client was answered yet.
+    pub(crate) fn start<T>(
+        mut settings: Settings,
+        file: PathBuf,
+        before_serving: impl FnOnce() -> io::Result<T>,
+    ) -> anyhow::Result<(Self, T)> {
         let tables = descriptors::tables(&settings)?;
         if let Some(kv) = &mut settings.kv {
             kv.options.tables_open = tables;
@@ -126,6 +130,10 @@ impl Serving {
         };
         let clock = Clock::real();
         let stores = Stores::open(&settings, &clock)?;
+        let prepared = {
+            let _inside = runtime.enter();
+            before_serving()?
+        };
         let (resp, points, mqtt) = (Late::default(), Late::default(), Late::default());
         let devices = Late::default();
         let keys = settings.kv.as_ref().zip(listener).map(|(kv, listener)| Keys {
@@ -192,7 +200,8 @@ impl Serving {
                 }),
             });
         }
-        Ok(Self { runtime, program, redis, admin, http, nbd, stop, endpoints })
+        let serving = Self { runtime, program, redis, admin, http, nbd, stop, endpoints };
+        Ok((serving, prepared))
     }
 
     /// The address for Redis clients, if any.
@@ -229,14 +238,10 @@ impl Serving {
         endpoints.join(", ")
     }
 
-    /// From now on signals do not end the process; one that arrives early is kept for the next wait.
+    /// [`Signals::handle`].
     pub(crate) fn signals(&self) -> io::Result<Signals> {
         let _inside = self.runtime.enter();
-        Ok(Signals {
-            terminate: unix::signal(SignalKind::terminate())?,
-            interrupt: unix::signal(SignalKind::interrupt())?,
-            hang_up: unix::signal(SignalKind::hangup())?,
-        })
+        Signals::handle()
     }
 
     /// Serves until SIGTERM or SIGINT, then stops.
@@ -284,6 +289,16 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// From now on signals do not end the process; one that arrives early is kept for the next wait. To be called inside a
+    /// runtime.
+    fn handle() -> io::Result<Self> {
+        Ok(Self {
+            terminate: unix::signal(SignalKind::terminate())?,
+            interrupt: unix::signal(SignalKind::interrupt())?,
+            hang_up: unix::signal(SignalKind::hangup())?,
+        })
+    }
+
     async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.terminate.recv() => Signal::Stop,
