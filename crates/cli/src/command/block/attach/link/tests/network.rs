@@ -174,8 +174,9 @@ impl Around for Network {
         self.queue.send(theirs).await.expect("the server runs");
         let bytes_left = self.random.random_range(200..60_000);
         let stream = Breaking { stream: Some(ours), bytes_left, broken: Arc::clone(&self.broken) };
-        let connection =
-            negotiate(Box::new(stream), "d", &[7; 16], Some(&self.lease), None).await?;
+        // Each host has a device of its own.
+        let (id, lease) = (self.lease.holder, &self.lease);
+        let connection = negotiate(Box::new(stream), "d", &id, Some(lease), None).await?;
         self.lease.token = connection.token;
         Ok(connection)
     }
