@@ -29,7 +29,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Resize(args) => devices::resize(args),
         Command::Release(args) => devices::release(args),
         Command::Delete(args) => devices::delete(args),
-        Command::Attach(args) => attach::run(args),
+        Command::Attach(args) => return attach::run(args),
         Command::Detach(args) => detach::run(args),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -13,6 +13,7 @@
 //! that is longer would fail requests (`nbd_xmit_timeout` in drivers/block/nbd.c).
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -29,6 +30,7 @@ use self::client::{Connection, Failure, Secure};
 use self::identity::Identity;
 use self::link::{Around, End, Link};
 use super::kernel::{Backend, Device, Terms};
+use crate::command::chain;
 
 mod client;
 mod holder;
@@ -45,6 +47,8 @@ const FLAGS: u16 = flags::HAS_FLAGS
     | flags::SEND_TRIM
     | flags::SEND_WRITE_ZEROES
     | flags::CAN_MULTI_CONN;
+/// The exit status when another host holds the device. A supervisor that starts this command again leaves it at that.
+const HELD: u8 = 3;
 /// The limit of one attempt to reach the server's machine.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// "Forever" for the kernel, which counts down in ticks of up to 1 ms in a signed 32-bit number on some machines.
@@ -55,7 +59,7 @@ const FOREVER: Duration = Duration::from_secs(20 * 86400);
 /// Runs until `plimsoll block detach`. While the server is away or starts again, reads and writes of the disk wait, and
 /// go on when it is back: no I/O fails. Until then no other host may write to the block device.
 /// Needs root and the kernel's module nbd. Start it again if it was killed: nothing is
-/// lost, and requests under way go on within 30 s. docs/guide/plimsoll-attach@.service does that by systemd.
+/// lost, and requests under way go on within 30 s. The exit status is 3 if another host holds the device. docs/guide/plimsoll-attach@.service does that by systemd.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   modprobe nbd
@@ -100,12 +104,24 @@ pub(crate) struct Args {
     force: bool,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let device = Device::at(&args.device)?;
     // Read once: a read while the server is away could wait for this very disk.
     let secure = args.secure()?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(attach(args, &device, secure))
+    match runtime.block_on(attach(args, &device, secure)) {
+        Err(error) if is_of_another(&error) => {
+            eprintln!("plimsoll: {}", chain(&error));
+            Ok(ExitCode::from(HELD))
+        }
+        ended => ended.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Whether another host holds the device: to try again would take it from the host that comes after that one.
+fn is_of_another(error: &anyhow::Error) -> bool {
+    let is_held = matches!(error.downcast_ref(), Some(Failure::Held(_)));
+    is_held || matches!(error.downcast_ref(), Some(End::Lost(_)))
 }
 
 impl Args {
@@ -148,9 +164,9 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
     let (export, socket, first) = if is_new {
         let server = &args.server;
         let first = around.dial().await.map_err(|failure| match failure {
-            Failure::Held(why) => {
-                anyhow!("{why}; --force takes the device away, and I/O there fails")
-            }
+            Failure::Held(why) => anyhow!(Failure::Held(format!(
+                "{why}; --force takes the device away, and I/O there fails"
+            ))),
             failure => anyhow!(failure).context(format!("the server at {server}")),
         })?;
         let export = first.export;
