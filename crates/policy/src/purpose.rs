@@ -262,10 +262,17 @@ impl Io {
     pub const fn class(&self) -> Class {
         match (self.step, self.origin) {
             (Step::Log | Step::Manifest, _) | (_, Origin::UserWrite) => Class::Commit,
-            (_, Origin::UserRead | Origin::UserChange | Origin::Relief | Origin::Rebuild) => {
-                Class::Foreground
-            }
-            (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
+            // Users wait for an opening. As urgent work it would leave them more than half of the tokens that a gate saves up,
+            // and a gate starts with none.
+            (
+                _,
+                Origin::UserRead
+                | Origin::UserChange
+                | Origin::Open
+                | Origin::Relief
+                | Origin::Rebuild,
+            ) => Class::Foreground,
+            (_, Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
             (
                 _,
                 Origin::Merge { space_pressure_percent: 81.. }

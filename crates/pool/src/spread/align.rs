@@ -48,8 +48,7 @@ use super::leaves::all;
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
 
-/// Users may wait for it at any time, and it is little, so it is not of the lowest class, which starves on a saturated
-/// volume.
+/// Users may wait for it at any time, and it is little.
 const IO: Io = Io::new(Origin::Open, Step::Data);
 
 /// The bytes compared at once.
