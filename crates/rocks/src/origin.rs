@@ -108,11 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn opening_and_flushing_are_urgent() {
-        for code in [0, 2] {
-            let activity = Activity::from_code(code);
-            assert_eq!(class(of_read(activity, None)), Class::Urgent);
-            assert_eq!(class(of_write(activity, None)), Class::Urgent);
+    fn an_opening_waits_as_users_do_and_a_flush_is_urgent() {
+        for (activity, expected) in
+            [(Activity::Open, Class::Foreground), (Activity::Flush, Class::Urgent)]
+        {
+            assert_eq!(class(of_read(activity, None)), expected);
+            assert_eq!(class(of_write(activity, None)), expected);
         }
     }
 
@@ -151,6 +152,6 @@ mod tests {
     #[test]
     fn logs_go_before_everything() {
         assert_eq!(LOG.class(), Class::Commit);
-        assert_eq!(LOG_READ.class(), Class::Urgent);
+        assert_eq!(LOG_READ.class(), Class::Foreground, "an opening waits for it");
     }
 }
