@@ -18,25 +18,35 @@ const BLOCK: u64 = 4096;
 
 /// Devices in memory.
 #[derive(Default)]
-pub struct Memory(BTreeMap<String, Arc<Device>>);
+pub struct Memory(BTreeMap<String, Named>);
+
+/// A device and its lease.
+struct Named {
+    device: Arc<dyn BlockDevice>,
+    lease: Mutex<Lease>,
+}
 
 /// A device in memory: the blocks that have room.
 struct Device {
     size: u64,
     blocks: Mutex<BTreeMap<u64, Box<[u8]>>>,
-    lease: Mutex<Lease>,
 }
 
 impl Memory {
     /// Adds an empty device.
     #[must_use]
-    pub fn with(mut self, name: &str, size: u64) -> Self {
-        let device = Device { size, blocks: Mutex::default(), lease: Mutex::default() };
-        self.0.insert(name.to_owned(), Arc::new(device));
+    pub fn with(self, name: &str, size: u64) -> Self {
+        self.with_device(name, Arc::new(Device { size, blocks: Mutex::default() }))
+    }
+
+    /// Adds a device of any kind.
+    #[must_use]
+    pub fn with_device(mut self, name: &str, device: Arc<dyn BlockDevice>) -> Self {
+        self.0.insert(name.to_owned(), Named { device, lease: Mutex::default() });
         self
     }
 
-    fn device(&self, name: &str) -> Result<&Arc<Device>> {
+    fn named(&self, name: &str) -> Result<&Named> {
         self.0.get(name).ok_or_else(|| Error::NotFound(format!("there is no device {name}")))
     }
 }
@@ -47,24 +57,24 @@ impl BlockDevices for Memory {
     }
 
     fn open(&self, name: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
-        done(self.device(name).map(|device| Arc::clone(device) as Arc<dyn BlockDevice>))
+        done(self.named(name).map(|named| Arc::clone(&named.device)))
     }
 
     fn lease(&self, name: &str) -> Lease {
-        self.0.get(name).map_or_else(Lease::default, |device| device.lease.lock().clone())
+        self.0.get(name).map_or_else(Lease::default, |named| named.lease.lock().clone())
     }
 
     fn take(&self, name: &str, holder: &Holder, force: bool) -> Pending<'_, u64> {
-        done(self.device(name).and_then(|device| {
-            let mut lease = device.lease.lock();
+        done(self.named(name).and_then(|named| {
+            let mut lease = named.lease.lock();
             *lease = lease.taken(name, holder, force)?;
             Ok(lease.token)
         }))
     }
 
     fn release(&self, name: &str, token: Option<u64>) -> Pending<'_, ()> {
-        done(self.device(name).map(|device| {
-            let mut lease = device.lease.lock();
+        done(self.named(name).map(|named| {
+            let mut lease = named.lease.lock();
             if let Some(released) = lease.released(token) {
                 *lease = released;
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use engine::block::{BlockDevice, BlockDevices, Holder, Lease, Memory, Pending};
+use engine::block::{BlockDevice, BlockDevices, Memory, Pending};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -100,36 +100,6 @@ impl Stage {
         InfoRequest { name: String::new(), wanted: Vec::new() }.encode(&mut data);
         client.negotiate(OptionCode::Go, &data).await;
         client
-    }
-}
-
-/// The only device of a server, whatever a client calls it.
-struct Only {
-    device: Arc<dyn BlockDevice>,
-    /// Has its lease.
-    memory: Memory,
-}
-
-impl BlockDevices for Only {
-    fn names(&self) -> Vec<String> {
-        vec!["a".to_owned()]
-    }
-
-    fn open(&self, _: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
-        let device = Arc::clone(&self.device);
-        Box::pin(async { Ok(device) })
-    }
-
-    fn lease(&self, name: &str) -> Lease {
-        self.memory.lease(name)
-    }
-
-    fn take(&self, name: &str, holder: &Holder, force: bool) -> Pending<'_, u64> {
-        self.memory.take(name, holder, force)
-    }
-
-    fn release(&self, name: &str, token: Option<u64>) -> Pending<'_, ()> {
-        self.memory.release(name, token)
     }
 }
 

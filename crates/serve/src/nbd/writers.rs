@@ -118,7 +118,7 @@ impl Writers {
                     let token = block_on(writers.devices.take(name, &holder, force))?;
                     Ok((token, taking))
                 });
-                let (token, _taking) = taken.await.expect("the store does not panic")?;
+                let (token, _taking) = taken.await.unwrap_or_else(|_| Err(stopped()))?;
                 self.add(name, token, end)?
             }
         };
@@ -228,7 +228,7 @@ impl Writer {
         let Some(token) = self.token else { return };
         let (devices, name) = (Arc::clone(&self.writers.devices), self.name.clone());
         let change = spawn_blocking(move || block_on(devices.release(&name, Some(token))));
-        if let Err(error) = change.await.expect("the store does not panic") {
+        if let Err(error) = change.await.unwrap_or_else(|_| Err(stopped())) {
             tracing::warn!("nbd: {}: its lease was not released: {error}", self.name);
         }
     }
@@ -250,6 +250,11 @@ impl Drop for Taking {
     fn drop(&mut self) {
         self.writers.change(&self.name, |writing| writing.takes -= 1);
     }
+}
+
+/// The runtime ends, or the store panicked.
+fn stopped() -> Error {
+    Error::Closed("the server stops".into())
 }
 
 fn lost(name: &str, lease: &Lease) -> Error {

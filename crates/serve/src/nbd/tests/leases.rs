@@ -1,6 +1,5 @@
 //! The lease of a device: one host writes to it, and all others read.
 
-use engine::block::Error;
 use futures_util::poll;
 
 use super::recorder::Recorder;
@@ -179,12 +178,4 @@ async fn an_operator_ends_a_lease_and_its_connections() {
     assert_eq!(plain.await.flags & READ_ONLY, 0);
     assert!(old.is_closed().await);
     assert!(take(&stage, again(1, token)).await.is_err());
-}
-
-/// What the store says of a holder's name goes to the client.
-#[tokio::test]
-async fn a_name_that_cannot_be_is_refused() {
-    let devices = Memory::default().with("a", SIZE);
-    let holder = Holder { id: [1; 16], name: "x".repeat(65) };
-    assert!(matches!(devices.take("a", &holder, false).await, Err(Error::Invalid(_))));
 }

@@ -10,7 +10,7 @@ use engine::block::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Only, SIZE, Settings, Stage};
+use super::{SIZE, Settings, Stage};
 
 pub(super) struct Recorder {
     inner: Arc<dyn BlockDevice>,
@@ -30,8 +30,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// A server of this device, which holds writes if `holds`.
     pub(super) async fn stage(settings: Settings, holds: bool) -> (Arc<Self>, Stage) {
-        let memory = Memory::default().with("a", 2 * SIZE);
-        let inner = memory.open("a").await.expect("there is one");
+        let inner = Memory::default().with("a", 2 * SIZE).open("a").await.expect("there is one");
         let geometry = Geometry { size: SIZE, ..inner.geometry() };
         let recorder = Arc::new(Self {
             inner,
@@ -43,8 +42,8 @@ impl Recorder {
             room_from: Mutex::new(u64::MAX),
             reads_short: Mutex::default(),
         });
-        let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        (recorder, Stage::of(Arc::new(Only { device, memory }), settings))
+        let devices = Memory::default().with_device("a", Arc::clone(&recorder) as _);
+        (recorder, Stage::of(Arc::new(devices), settings))
     }
 
     /// Writes from here on do not fail.

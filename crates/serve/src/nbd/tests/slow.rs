@@ -69,9 +69,9 @@ impl BlockDevice for Slow {
 
 /// A server of one.
 pub(super) async fn slow(settings: Settings) -> (Arc<Slow>, Stage) {
-    let memory = Memory::default().with("a", SIZE);
-    let inner = memory.open("a").await.expect("there is one");
+    let inner = Memory::default().with("a", SIZE).open("a").await.expect("there is one");
     let (begun, is_open) = (parking_lot::Mutex::default(), false.into());
     let slow = Arc::new(Slow { inner, begun, go: Notify::new(), is_open });
-    (Arc::clone(&slow), Stage::of(Arc::new(Only { device: slow, memory }), settings))
+    let devices = Memory::default().with_device("a", Arc::clone(&slow) as _);
+    (slow, Stage::of(Arc::new(devices), settings))
 }

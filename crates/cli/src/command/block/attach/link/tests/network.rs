@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use engine::block::{Error, Extent, Geometry, Holder, Lease, Pending, Zeros};
+use engine::block::{Error, Extent, Geometry, Pending, Zeros};
 use parking_lot::Mutex;
 use serve::listener::Socket;
 use serve::nbd::wire::LeaseRequest;
@@ -58,35 +58,6 @@ impl BlockDevice for Slow {
 
     fn prefetch(&self, range: Range<u64>) -> Pending<'_, ()> {
         self.inner.prefetch(range)
-    }
-}
-
-struct Only {
-    device: Arc<dyn BlockDevice>,
-    /// Has its lease.
-    memory: Memory,
-}
-
-impl BlockDevices for Only {
-    fn names(&self) -> Vec<String> {
-        vec!["d".into()]
-    }
-
-    fn open(&self, _: &str) -> Pending<'_, Arc<dyn BlockDevice>> {
-        let device = Arc::clone(&self.device);
-        Box::pin(async { Ok(device) })
-    }
-
-    fn lease(&self, name: &str) -> Lease {
-        self.memory.lease(name)
-    }
-
-    fn take(&self, name: &str, holder: &Holder, force: bool) -> Pending<'_, u64> {
-        self.memory.take(name, holder, force)
-    }
-
-    fn release(&self, name: &str, token: Option<u64>) -> Pending<'_, ()> {
-        self.memory.release(name, token)
     }
 }
 
@@ -192,12 +163,11 @@ impl Around for Network {
 async fn what_a_broken_connection_left_behind_overwrites_nothing() {
     for seed in 0..8 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let memory = Memory::default().with("d", EXPORT.size);
-        let inner = memory.open("d").await.expect("a device");
+        let inner = Memory::default().with("d", EXPORT.size).open("d").await.expect("a device");
         let slow_random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(random.random()));
         let device = Arc::new(Slow { inner, random: slow_random });
-        let device = Arc::new(Only { device, memory });
-        let service = Arc::new(Service::new(Settings::default(), device, [9; 16]));
+        let devices = Arc::new(Memory::default().with_device("d", device));
+        let service = Arc::new(Service::new(Settings::default(), devices, [9; 16]));
         let (queue, connections) = mpsc::channel(1);
         let server = Server::new(Arc::clone(&service), None);
         let socket = Queue(tokio::sync::Mutex::new(connections));
