@@ -1,7 +1,7 @@
 //! The lease of a device: which one client may write to it, and the fencing token of that right.
 //!
-//! The token grows with each take, also by the same holder. So it names one take: a client that was cut off, and comes
-//! back with the token of an earlier take, is told apart from the holder, even where nobody holds the device any more.
+//! The token grows with each take, also by the same holder. So it names one take: the server can tell a client that was cut
+//! off, and comes back with the token of an earlier take, from the holder, even where nobody holds the device any more.
 
 use super::{Error, Result};
 
