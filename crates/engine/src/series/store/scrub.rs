@@ -19,6 +19,10 @@ use crate::series::Result;
 const TICK: Duration = Duration::from_millis(100);
 /// The pause before a file is tried again for which there were no operations to spare.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Attempts to read a file: a volume that is busy for minutes must not keep the files of others unread.
+const ATTEMPTS: u32 = 12;
+/// How often the task looks which file is the next one, while none is due.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// A pass over the files.
 struct Pass {
@@ -35,12 +39,18 @@ impl Inner {
     /// Reads all files within a period, again and again, until the store is closed.
     pub(super) async fn scrub_regularly(&self, period: Duration) {
         let mut pass = self.resume_pass(period).await;
+        let mut attempt = 1;
         while !self.is_closing() {
             let next = self.log.sealed().into_iter().find(|&(id, _)| id >= pass.next);
+            if pass.of == 0 && next.is_some() {
+                // A pass over nothing would read the first files at its end, all at once.
+                pass = self.begin_pass();
+            }
             let due = due(period, pass.done, next.map_or(0, |(_, len)| len), pass.of);
-            self.pause(pass.began + due.saturating_sub(pass.elapsed)).await;
-            if self.is_closing() {
-                return;
+            let (at, now) = (pass.began + due.saturating_sub(pass.elapsed), self.clock.now());
+            if now < at {
+                self.pause(at.min(now + LOOK_EVERY)).await;
+                continue;
             }
             let Some((id, len)) = next else {
                 pass = self.begin_pass();
@@ -48,14 +58,18 @@ impl Inner {
             };
             let (closing, read) = (pin!(self.pause(Instant::FAR)), pin!(self.scrub_file(id)));
             match select(read, closing).await {
-                Either::Left((true, _)) => {
+                Either::Left((read, _)) if read || attempt == ATTEMPTS => {
+                    attempt = 1;
                     pass.next = FileId(id.0 + 1);
                     pass.done += len;
                     if let Err(error) = self.keep_position(pass.next).await {
                         tracing::debug!(store = %self.options.name, %error, "the position of the scrub is not kept");
                     }
                 }
-                Either::Left((false, _)) => self.pause(self.clock.now() + RETRY_AFTER).await,
+                Either::Left(_) => {
+                    attempt += 1;
+                    self.pause(self.clock.now() + RETRY_AFTER).await;
+                }
                 Either::Right(((), _)) => {}
             }
         }
@@ -69,11 +83,17 @@ impl Inner {
         }
     }
 
-    /// Reads a file. False if it has to be tried again.
+    /// Reads a file. False if there were no operations to spare for it.
     async fn scrub_file(&self, id: FileId) -> bool {
         let _long = self.heartbeats.scrub.begin_long();
-        let Ok(scrubbed) = self.log.scrub_file(id).await else { return false };
         let store = &self.options.name;
+        let scrubbed = match self.log.scrub_file(id).await {
+            Ok(scrubbed) => scrubbed,
+            Err(error) => {
+                tracing::warn!(store, "scrub: a file was not read: {error}");
+                return false;
+            }
+        };
         for why in &scrubbed.unread {
             tracing::warn!(store, "scrub: a file was not read: {why}");
         }
