@@ -142,6 +142,8 @@ struct Audit {
 
 struct Tagged {
     class: Class,
+    /// A scheduler may keep other work in the users' class in a lane of its own.
+    of_user: bool,
     deadline: Option<Instant>,
 }
 
@@ -316,7 +318,8 @@ impl Stage {
 
     fn tag(&self, io: Io) -> u64 {
         let tagged = &mut self.audit.borrow_mut().tagged;
-        tagged.push(Tagged { class: io.class(), deadline: io.deadline });
+        let of_user = matches!(io.origin, Origin::UserRead | Origin::UserWrite);
+        tagged.push(Tagged { class: io.class(), of_user, deadline: io.deadline });
         tagged.len() as u64 - 1
     }
 
@@ -369,10 +372,10 @@ impl Stage {
         let reads = calls.records().into_iter().filter(|record| record.call.op == Op::Read);
         let issued_at: HashMap<_, _> =
             reads.map(|record| (record.call.offset, record.began)).collect();
-        let mut last = [Instant::ZERO; Class::ALL.len()];
+        let mut last = [[Instant::ZERO; 2]; Class::ALL.len()];
         for (id, tagged) in (0u64..).zip(&audit.tagged) {
             let Some(&at) = issued_at.get(&(TAGGED_FROM + id * OP_BYTES_MAX)) else { continue };
-            let last = &mut last[tagged.class.index()];
+            let last = &mut last[tagged.class.index()][usize::from(tagged.of_user)];
             assert!(*last <= at, "#{id} of class {} was overtaken", tagged.class.name());
             assert!(tagged.deadline.is_none_or(|deadline| at < deadline), "#{id} went too late");
             *last = at;
