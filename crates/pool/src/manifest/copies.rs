@@ -48,6 +48,11 @@ impl Copies {
         Self { first: Placed { number: 0, layout }, others: Vec::new() }
     }
 
+    /// One copy of an object.
+    pub(crate) const fn only(placed: Placed) -> Self {
+        Self { first: placed, others: Vec::new() }
+    }
+
     /// The copies of `placed`; `None` if it is empty.
     pub(crate) fn of(placed: impl IntoIterator<Item = Placed>) -> Option<Self> {
         let mut placed = placed.into_iter();

@@ -100,6 +100,13 @@ pub(crate) struct Dead {
     pub(crate) whole: bool,
 }
 
+impl Dead {
+    /// One copy.
+    pub(crate) fn copy(id: ObjectId, kind: Kind, placed: Placed) -> Self {
+        Self { id, kind, copies: Copies::only(placed), whole: false }
+    }
+}
+
 impl Stored {
     /// Whether a leaf object of this kind, of copy `number`, belongs on this volume.
     fn is_at(&self, kind: Kind, number: u64, volume: VolumeId) -> bool {

@@ -27,6 +27,7 @@ struct Together<'a> {
     replicas: &'a [Arc<Replica>],
     /// The bytes that change; none for a sync.
     range: Range<u64>,
+    is_durable: bool,
     ended: bool,
 }
 
@@ -47,8 +48,14 @@ enum Bytes<'a> {
 }
 
 impl<'a> Together<'a> {
-    const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], range: Range<u64>) -> Self {
-        Self { handle, replicas, range, ended: false }
+    fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], range: Range<u64>) -> Self {
+        handle.note_unsynced(&range);
+        Self { handle, replicas, range, is_durable: false, ended: false }
+    }
+
+    /// The same of a change that is durable in the copies that have it.
+    const fn durably(handle: &'a Handle, replicas: &'a [Arc<Replica>], range: Range<u64>) -> Self {
+        Self { handle, replicas, range, is_durable: true, ended: false }
     }
 
     /// Ends the change with the result of each copy. It succeeds if one copy has it and all earlier changes,
@@ -79,6 +86,11 @@ impl<'a> Together<'a> {
         }
         let Some(mut why) = why else {
             self.ended = true;
+            if !self.is_durable {
+                self.handle.note_unsynced(&self.range);
+                // A copy that has it, and was dropped meanwhile.
+                self.handle.inode().resyncs.redo_outdated(&self.range);
+            }
             return Ok(());
         };
         if busy > 0 {
@@ -106,6 +118,7 @@ impl<'a> Together<'a> {
         let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
         // Another write may have failed on the copies that this one reached.
         if self.handle.lose(&failed, &whole, &why.to_string()) {
+            self.handle.inode().resyncs.redo_outdated(&self.range);
             self.ended = true;
             return Ok(());
         }
@@ -186,7 +199,7 @@ impl Handle {
     ) -> Result<()> {
         let replicas = self.inode().replicas();
         let range = range(offset, data.len() as u64);
-        let together = Together::begin(self, &replicas, range.clone());
+        let together = Together::durably(self, &replicas, range.clone());
         let writes =
             replicas.iter().map(|replica| self.write_parts(replica, offset, data, io, true));
         // A copy is synced before it is one of the object's.
@@ -219,7 +232,7 @@ impl Handle {
     /// Changes a range in new copies that are being made, too, as far as they have its bytes. The caller has claimed the range.
     /// A failure ends the new copy, not the change.
     async fn mirror(&self, range: &Range<u64>, bytes: Bytes<'_>, io: Io) {
-        let resyncs = self.inode().resyncs.all();
+        let resyncs = self.inode().resyncs.changing(range);
         let mirrored = resyncs.iter().map(async |resync| {
             let len = resync.begin_change(range);
             if len == 0 {
@@ -384,10 +397,12 @@ impl Handle {
     pub(super) async fn sync_copies(&self, io: Io) -> Result<Vec<Arc<Replica>>> {
         // The leaf objects of a log have its length.
         let len = if self.inode().kind == Kind::Log { 0 } else { self.inode().len() };
+        let sync = self.inode().unsynced.sync_begins();
         let replicas = self.inode().replicas();
         let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
         let synced = join_all(syncs).await;
         Together::begin(self, &replicas, 0..0).end(Change::Sync, synced, io).await?;
+        self.inode().unsynced.synced(sync);
         Ok(replicas)
     }
 

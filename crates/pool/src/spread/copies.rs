@@ -175,20 +175,23 @@ impl Spread {
         self.copy_as(id, Layout::Whole { volume: to }, vec![occupied], how).await
     }
 
-    /// Makes a further copy of an object where placement chooses.
+    /// Makes an outdated copy of an object new again, or a further one where placement chooses.
     pub(super) async fn copy_anywhere(
         &self,
         inode: &Arc<Inode>,
         what: Wanting,
         how: &How,
     ) -> Result<()> {
-        let place = match what {
-            Wanting::Copy => self.choose_copy(inode, inode.len()).await?,
-            Wanting::Fragment(index) => return self.make_fragment(inode, index, how).await,
-        };
-        let Place { flight, occupied } = place;
+        if let Wanting::Fragment(index) = what {
+            return self.make_fragment(inode, index, how).await;
+        }
+        if self.renew(inode, how).await? {
+            return Ok(());
+        }
+        let Place { flight, occupied } = self.choose_copy(inode, inode.len()).await?;
         self.copy_as(inode.id, flight.layout().clone(), occupied, how).await?;
         flight.land();
+        self.give_up_outdated(inode).await;
         Ok(())
     }
 

@@ -87,6 +87,11 @@ impl Damages {
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
+    /// Whether damage of a copy was found, which may have been repaired.
+    pub(super) fn has_found(&self, id: ObjectId, number: u64) -> bool {
+        self.known.lock().copies.contains_key(&(id, number))
+    }
+
     /// The store of an object verified all of its bytes, and only these copies of it are damaged: damage of the others that was
     /// known has been written over since.
     pub(super) fn verified_all(&self, id: ObjectId, damaged: &BTreeMap<u64, bool>) {

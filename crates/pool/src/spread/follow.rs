@@ -14,7 +14,7 @@ use super::Spread;
 use super::copies::How;
 use super::handle::{Handle, padded};
 use super::leaves::NewCopy;
-use super::resync::{PIECE, Resync};
+use super::resync::{Mirroring, PIECE, Resync};
 
 /// Whether the writers of an object go on while it is copied, or wait for the end of the copy.
 #[derive(Clone, Copy)]
@@ -111,6 +111,17 @@ impl Spread {
             let _exclusive = inode.write_lock.exclusive().await;
             inode.resyncs.begin(target)
         };
+        self.copy_missing(handle, resync, how).await
+    }
+
+    /// Copies what a new copy lacks of an object that is written in place, and records it. Durable on return.
+    pub(super) async fn copy_missing(
+        &self,
+        handle: &Handle,
+        resync: Mirroring<'_>,
+        how: &How,
+    ) -> Result<u64> {
+        let (inode, target) = (handle.inode(), Arc::clone(&resync.target));
         loop {
             how.ready().await?;
             self.0.catalog.must_live(inode.id)?;

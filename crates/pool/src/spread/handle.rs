@@ -86,7 +86,25 @@ impl Handle {
     /// [`Catalog::lose`](super::catalog::Catalog::lose) for this object.
     pub(super) fn lose(&self, numbers: &[u64], whole: &[u64], why: &str) -> bool {
         let pool = &self.pool.0;
+        if self.keeps_outdated() {
+            let is_sound = |number: &&u64| !pool.damages.has_found(self.inode.id, **number);
+            numbers.iter().filter(is_sound).for_each(|&number| self.inode.outdate(number));
+        }
         pool.catalog.lose(&self.inode, numbers, whole, why, &pool.replication)
+    }
+
+    /// Whether copies that miss a change are kept, to be made new again.
+    fn keeps_outdated(&self) -> bool {
+        self.inode.kind == Kind::InPlace
+            && self.pool().replication.target > 1
+            && self.inode.code().is_none()
+    }
+
+    /// Notes bytes that a copy may lose although it was written.
+    pub(super) fn note_unsynced(&self, range: &Range<u64>) {
+        if !range.is_empty() && self.keeps_outdated() {
+            self.inode.unsynced.note(range);
+        }
     }
 
     /// The leaf object of a part of a copy.

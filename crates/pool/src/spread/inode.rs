@@ -19,6 +19,7 @@ use super::leaves::NewCopy;
 use super::patches::Unapplied;
 use super::resync::Resyncs;
 use super::running::Running;
+use super::unsynced::Unsynced;
 use super::write_lock::WriteLock;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
@@ -55,8 +56,10 @@ pub(super) struct Inode {
     pub(super) write_lock: WriteLock,
     /// Changes of its bytes under way, while it may be written in place: they reach all copies in one order.
     pub(super) changes: Ranges,
-    /// New copies that get its writes while they are made.
+    /// New copies that get its writes while they are made, and outdated ones.
     pub(super) resyncs: Resyncs,
+    /// What was written since its copies were synced, if outdated copies are kept.
+    pub(super) unsynced: Unsynced,
     /// Changes of its rows that were decided, if it is kept as fragments and written in place.
     pub(super) unapplied: Unapplied,
     /// The number of a log's first bytes that a checksum in the manifest covers. They change only after the manifest
@@ -368,6 +371,7 @@ impl Inode {
             write_lock: WriteLock::default(),
             changes: Ranges::default(),
             resyncs: Resyncs::default(),
+            unsynced: Unsynced::default(),
             unapplied: Unapplied::default(),
             checked: AtomicU64::new(0),
             checksums: AtomicU64::new(0),
@@ -615,6 +619,25 @@ impl Inode {
     /// The code, if it is kept as fragments.
     pub(super) fn code(&self) -> Option<Code> {
         self.open.lock().code()
+    }
+
+    /// Keeps a copy that is about to be dropped as an outdated one, if the object has it. It may lack what was written since
+    /// the last sync, and what is in doubt.
+    pub(super) fn outdate(&self, number: u64) {
+        let Some(replica) = self.replica(number) else { return };
+        let mut lacks = self.unsynced.ranges();
+        let doubt = self.doubt.load(Ordering::Acquire);
+        lacks.extend((doubt != ALIKE).then_some(doubt..u64::MAX));
+        self.resyncs.outdate(replica.placed(), lacks);
+    }
+
+    /// Forgets that copies are outdated which were not dropped.
+    pub(super) fn forget_what_stays(&self) {
+        for Placed { number, .. } in self.resyncs.outdated() {
+            if self.replica(number).is_some() {
+                self.resyncs.forget_outdated(number);
+            }
+        }
     }
 
     /// Every copy, in order.

@@ -138,6 +138,15 @@ impl Leaves {
 }
 
 impl NewCopy {
+    /// A copy with leaf objects that are there already.
+    pub(super) const fn of(
+        placed: Placed,
+        leaves: Vec<Arc<dyn Object>>,
+        occupied: Vec<Occupied>,
+    ) -> Self {
+        Self { placed, leaves, _occupied: occupied }
+    }
+
     pub(super) async fn write(&self, at: u64, data: IoBuf, io: Io) -> Result<()> {
         for piece in self.placed.layout.chunks().pieces(at, data.len() as u64) {
             let from = piece.at as usize;

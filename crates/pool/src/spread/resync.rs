@@ -1,4 +1,5 @@
-//! New copies of objects that are overwritten in place: which bytes a new copy has, and which writes go to it, too.
+//! New copies of objects that are overwritten in place: which bytes a new copy has, and which writes go to it, too. And
+//! outdated copies: which bytes they lack, until they are made new again.
 //!
 //! ```text
 //!   0                                 position                      length
@@ -12,6 +13,9 @@
 //!
 //! Changes that do not go through a write, or whose result is unknown, are noted when they end: those bytes are copied
 //! again. These are rare: alignments, repairs, changes of the length, and writes that failed or were given up.
+//!
+//! A copy that missed a change is *outdated*: the pool dropped it, and notes which pieces change from then on. To make it new,
+//! the copier begins with all bytes copied but these.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,13 +26,27 @@ use policy::units::KIB;
 use volume::{Error, Result};
 
 use super::leaves::NewCopy;
+use crate::manifest::Placed;
 
 /// The bytes copied at once: one operation of most contracts.
 pub(super) const PIECE: u64 = 256 * KIB;
 
-/// The new copies of one object that are being made.
+/// The new copies of one object that are being made, and its outdated ones.
 #[derive(Default)]
-pub(super) struct Resyncs(Mutex<Vec<Arc<Resync>>>);
+pub(super) struct Resyncs(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    running: Vec<Arc<Resync>>,
+    outdated: Vec<Outdated>,
+}
+
+/// A copy that was dropped because it missed a change. Its leaf objects are still there.
+struct Outdated {
+    placed: Placed,
+    /// What it has.
+    progress: Progress,
+}
 
 /// A new copy that is being made.
 pub(super) struct Resync {
@@ -64,34 +82,93 @@ pub(super) struct Unmirrored<'a> {
 impl Resyncs {
     /// Adds a new copy, which has no byte yet. The caller excludes writes.
     pub(super) fn begin(&self, target: &Arc<NewCopy>) -> Mirroring<'_> {
+        self.start(&mut self.0.lock(), target, Progress::default())
+    }
+
+    /// Adds an outdated copy again, which lacks what was noted; none if it is not outdated any more. The caller excludes writes.
+    pub(super) fn begin_again(&self, target: &Arc<NewCopy>) -> Option<Mirroring<'_>> {
+        let mut known = self.0.lock();
+        let Outdated { progress, .. } = known.take_outdated(target.placed.number)?;
+        Some(self.start(&mut known, target, progress))
+    }
+
+    fn start(&self, known: &mut Known, target: &Arc<NewCopy>, has: Progress) -> Mirroring<'_> {
         let resync = Arc::new(Resync {
             target: Arc::clone(target),
-            progress: Mutex::default(),
+            progress: Mutex::new(has),
             failed: Mutex::default(),
         });
-        self.0.lock().push(Arc::clone(&resync));
+        known.running.push(Arc::clone(&resync));
         Mirroring { resyncs: self, resync }
+    }
+
+    /// Notes a change of a range, which the caller has claimed, for the outdated copies; gives the new ones, which get it too.
+    pub(super) fn changing(&self, range: &Range<u64>) -> Vec<Arc<Resync>> {
+        let mut known = self.0.lock();
+        known.outdated.iter_mut().for_each(|copy| copy.progress.redo(range));
+        known.running.clone()
     }
 
     /// The new copies.
     pub(super) fn all(&self) -> Vec<Arc<Resync>> {
-        self.0.lock().clone()
+        self.0.lock().running.clone()
     }
 
-    /// Whether there is no new copy. That stays so while the caller has the lock of writers.
+    /// Whether there is no new copy, and no outdated one. That stays so while the caller has the lock of writers.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        let known = self.0.lock();
+        known.running.is_empty() && known.outdated.is_empty()
     }
 
     /// Makes the copiers copy these bytes again: a change of them ended, or was given up. The caller excludes other changes of
     /// them.
     pub(super) fn redo(&self, range: &Range<u64>) {
-        self.0.lock().iter().for_each(|resync| resync.redo(range));
+        let mut known = self.0.lock();
+        known.outdated.iter_mut().for_each(|copy| copy.progress.redo(range));
+        known.running.iter().for_each(|resync| resync.redo(range));
     }
 
-    /// The same once the returned value is dropped.
+    /// The same for outdated copies only.
+    pub(super) fn redo_outdated(&self, range: &Range<u64>) {
+        self.0.lock().outdated.iter_mut().for_each(|copy| copy.progress.redo(range));
+    }
+
+    /// [`Resyncs::redo`] once the returned value is dropped.
     pub(super) const fn redo_at_end(&self, range: Range<u64>) -> Unmirrored<'_> {
         Unmirrored { resyncs: self, range }
+    }
+
+    /// Adds a copy that is about to be dropped to the outdated ones, unless it is one of them. It may lack these ranges.
+    pub(super) fn outdate(&self, placed: Placed, lacks: impl IntoIterator<Item = Range<u64>>) {
+        let mut known = self.0.lock();
+        if known.outdated.iter().any(|copy| copy.placed.number == placed.number) {
+            return;
+        }
+        let mut progress = Progress { position: u64::MAX, ..Progress::default() };
+        lacks.into_iter().for_each(|range| progress.redo(&range));
+        known.outdated.push(Outdated { placed, progress });
+    }
+
+    /// The outdated copies.
+    pub(super) fn outdated(&self) -> Vec<Placed> {
+        self.0.lock().outdated.iter().map(|copy| copy.placed.clone()).collect()
+    }
+
+    /// Whether a copy is among them.
+    pub(super) fn has_outdated(&self, number: u64) -> bool {
+        self.0.lock().outdated.iter().any(|copy| copy.placed.number == number)
+    }
+
+    /// Removes one of the outdated copies; false if it is not among them.
+    pub(super) fn forget_outdated(&self, number: u64) -> bool {
+        self.0.lock().take_outdated(number).is_some()
+    }
+}
+
+impl Known {
+    fn take_outdated(&mut self, number: u64) -> Option<Outdated> {
+        let at = self.outdated.iter().position(|copy| copy.placed.number == number)?;
+        Some(self.outdated.remove(at))
     }
 }
 
@@ -103,7 +180,7 @@ impl Drop for Unmirrored<'_> {
 
 impl Drop for Mirroring<'_> {
     fn drop(&mut self) {
-        self.resyncs.0.lock().retain(|resync| !Arc::ptr_eq(resync, &self.resync));
+        self.resyncs.0.lock().running.retain(|resync| !Arc::ptr_eq(resync, &self.resync));
     }
 }
 

@@ -238,7 +238,9 @@ impl Spread {
         pool.journal.ready().await?;
         let (lsn, _) = pool.journal.record(vec![Record::Drain { volume, drains }])?;
         pool.replication.due();
+        pool.catalog.give_up_outdated_on(volume);
         pool.journal.durable(lsn).await?;
+        self.bury().await;
         if !drains && let Err(e) = pool.journal.avoid(&BTreeSet::new()).await {
             tracing::debug!("the manifest does not come back to volume {volume} yet: {e}");
         }

@@ -25,6 +25,7 @@ mod many;
 mod membership;
 mod model;
 mod objects;
+mod outdated;
 mod owners;
 mod pairs;
 mod pools;

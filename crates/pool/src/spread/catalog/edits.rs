@@ -190,8 +190,8 @@ impl Catalog {
         Ok(lsn)
     }
 
-    /// Drops copies that lack bytes. The copies `whole` were verified to hold everything. A sync of the object
-    /// then waits until the drop is durable. False, with nothing dropped, if no `whole` copy is left, or too few fragments.
+    /// Drops copies that lack bytes; those that were noted as outdated stay on their volumes. The copies `whole` were verified
+    /// to hold everything. A sync of the object then waits until the drop is durable. False, with nothing dropped, if no `whole` copy is left, or too few fragments.
     pub(crate) fn lose(
         &self,
         inode: &Inode,
@@ -203,6 +203,7 @@ impl Catalog {
         let mut table = self.table.lock();
         let copies = inode.copies();
         if !copies.suffice(|placed| whole.contains(&placed.number)) {
+            inode.forget_what_stays();
             return false;
         }
         for replica in self.let_go_of(&mut table, inode, numbers) {
@@ -210,6 +211,7 @@ impl Catalog {
             let (name, labels) = (&inode.name, replica.labels());
             tracing::warn!("{name} loses its copy on volume {labels}: {why}");
         }
+        inode.forget_what_stays();
         true
     }
 
@@ -228,10 +230,8 @@ impl Catalog {
                 continue;
             }
             // The object is not in the manifest: uncommitted, or removed.
-            if let Some(copies) = Copies::of([replica.placed()]) {
-                let dead = Dead { id: inode.id, kind: inode.kind, copies, whole: false };
-                table.condemned.push_front((0, dead));
-            }
+            inode.resyncs.forget_outdated(replica.number);
+            table.condemned.push_front((0, Dead::copy(inode.id, inode.kind, replica.placed())));
         }
         went
     }
@@ -240,8 +240,29 @@ impl Catalog {
         let (lsn, dead) = self.journal.record(vec![Record::DropCopy { id: inode.id, number }])?;
         inode.wait_for(lsn);
         self.tell_places(inode.id);
-        table.condemn(lsn, dead);
+        if !inode.resyncs.has_outdated(number) {
+            table.condemn(lsn, dead);
+        }
         Ok(lsn)
+    }
+
+    /// Gives up an outdated copy: its bytes are removed once they are no copy after a crash either.
+    pub(crate) fn give_up_outdated(&self, inode: &Inode, placed: &Placed) {
+        let mut table = self.table.lock();
+        if inode.resyncs.forget_outdated(placed.number) {
+            let dead = Dead::copy(inode.id, inode.kind, placed.clone());
+            table.condemn(inode.lsn(), vec![dead]);
+        }
+    }
+
+    /// Gives up the outdated copies on a volume.
+    pub(crate) fn give_up_outdated_on(&self, volume: VolumeId) {
+        let inodes: Vec<_> = self.table.lock().inodes.values().cloned().collect();
+        for inode in inodes {
+            for placed in inode.resyncs.outdated().iter().filter(|placed| placed.is_on(volume)) {
+                self.give_up_outdated(&inode, placed);
+            }
+        }
     }
 
     /// Records a length, which the next sync of the object waits for. Under the lock of the table.

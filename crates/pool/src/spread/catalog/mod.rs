@@ -183,6 +183,11 @@ impl Catalog {
     /// Removes the leaf objects of pending unlinks whose edit is durable.
     pub(super) async fn bury(&self, leaves: &Leaves) {
         while let Some((dead, inode)) = self.next_dead() {
+            let mut dead = vec![dead];
+            if let Some(inode) = &inode {
+                let outdated = inode.resyncs.outdated().into_iter();
+                dead.extend(outdated.map(|placed| Dead::copy(inode.id, inode.kind, placed)));
+            }
             // Open its leaf objects first: a holder of a handle may not have read from it yet.
             if let Some(inode) = inode.filter(|inode| inode.is_open()) {
                 for replica in inode.replicas() {
@@ -190,7 +195,7 @@ impl Catalog {
                     join_all(parts.map(|part| inode.leaf(&self.journal, &replica, part))).await;
                 }
             }
-            for (volume, leaf) in dead.leaves() {
+            for (volume, leaf) in dead.iter().flat_map(Dead::leaves) {
                 // A volume that answers may now do earlier removals too.
                 if leaves.remove(volume, leaf).await {
                     leaves.remove_orphans(volume).await;
