@@ -87,6 +87,30 @@ impl Rows {
         sim.spawn("weather", self.clone().storm(sim.clone(), volumes));
     }
 
+    /// Changes of objects in place fail on one volume, for moments.
+    pub(crate) fn spawn_flicker(&self, sim: &Sim, volume: u32) {
+        sim.spawn("weather", self.clone().flicker(sim.clone(), volume));
+    }
+
+    async fn flicker(self, sim: Sim, volume: u32) {
+        let mut random = sim.random("weather");
+        for _ in 0..random.random_range(1..40) {
+            let wait = Duration::from_micros(random.random_range(0..10_000));
+            sim.clock().sleep(wait).await;
+            let effect = match random.random_range(0..4) {
+                0 => Effect::FailAfter(ErrorKind::TimedOut),
+                1 => Effect::Slow(Duration::from_micros(random.random_range(0..200_000))),
+                _ => Effect::Fail(ErrorKind::Io),
+            };
+            let op = [Op::Write, Op::Write, Op::Sync, Op::SetLen][random.random_range(0..4)];
+            let injected = self.fail(volume, &[Rule::new(effect).on(op).named("*.inp")]);
+            sim.note("weather", format_args!("! {volume} fails: {op:?}, {effect:?}"));
+            let wait = Duration::from_micros(random.random_range(0..10_000));
+            sim.clock().sleep(wait).await;
+            injected.into_iter().for_each(|rule| self.plan.lift(rule));
+        }
+    }
+
     /// Sets of volumes fail for a while, also overlapping.
     async fn storm(self, sim: Sim, all: Vec<u32>) {
         let mut random = sim.random("weather");

@@ -75,6 +75,7 @@ impl Coded {
         };
         let may_be = match weather {
             Weather::Calm => true,
+            Weather::Flicker => false,
             // What rots affects a fragment, too.
             Weather::Rot => affected == 0,
             Weather::Few => affected <= self.code.parity() && !self.spoiled.is_unfit(),
@@ -117,7 +118,7 @@ impl Coded {
                     away.insert(random.random_range(0..self.volumes));
                 }
             }
-            Weather::Calm | Weather::Rot => {}
+            Weather::Calm | Weather::Rot | Weather::Flicker => {}
         }
         blank.iter().for_each(|&row| images[row as usize].clear());
         away
@@ -135,7 +136,7 @@ impl Coded {
             Weather::Storm => true,
             Weather::Calm => affected.contains(&row) || affected.len() < self.code.parity(),
             Weather::Few => affected.contains(&row),
-            Weather::Rot => false,
+            Weather::Rot | Weather::Flicker => false,
         };
         if may {
             affected.insert(row);

@@ -95,6 +95,15 @@ impl Coded {
         world.sim.note("mover", format_args!("  {volume} is used again: {used:?}"));
     }
 
+    /// Lets all volumes take objects, if those that are not being emptied are too few for an object.
+    pub(super) async fn use_enough(&self, world: &World, pool: &Spread) {
+        let volumes = pool.volumes();
+        let draining = volumes.iter().filter(|stat| stat.state == VolumeState::Draining).count();
+        if volumes.len() - draining < self.code.fragments() {
+            self.use_all(world, pool).await;
+        }
+    }
+
     /// Lets all volumes take objects.
     pub(super) async fn use_all(&self, world: &World, pool: &Spread) {
         for stat in pool.volumes() {

@@ -8,6 +8,8 @@ pub(super) enum Weather {
     Few,
     /// Volumes fail, hang and come back.
     Storm,
+    /// Changes fail on one volume, for moments.
+    Flicker,
     /// No volume fails, but bits rot in copies.
     Rot,
 }

@@ -63,7 +63,7 @@ impl World {
 
     /// Calls may fail.
     pub(super) fn may_fail(&self) -> bool {
-        self.weather.get() == Weather::Storm || self.lacks_volumes.get()
+        matches!(self.weather.get(), Weather::Storm | Weather::Flicker) || self.lacks_volumes.get()
     }
 
     pub(super) async fn create(&self, store: &Store, size: u64) {
