@@ -30,8 +30,10 @@ pub(super) struct Extents {
     /// What their objects' names begin with.
     prefix: String,
     state: Mutex<State>,
-    /// Locked while an extent is made or removed.
-    structure: AsyncMutex<()>,
+    /// The numbers of extents that are being made or removed. Different extents share commits of the volume's journal.
+    structure: Ranges,
+    /// Locked while [`Extents::settle_names`] makes its object.
+    settling_names: AsyncMutex<()>,
     incarnations: Arc<AtomicU64>,
 }
 
@@ -68,8 +70,16 @@ impl Extents {
         for number in present {
             state.present.insert(number, incarnations.fetch_add(1, Ordering::Relaxed));
         }
-        let structure = AsyncMutex::new(());
-        Self { volume, device, shape, prefix, state: Mutex::new(state), structure, incarnations }
+        Self {
+            volume,
+            device,
+            shape,
+            prefix,
+            state: Mutex::new(state),
+            structure: Ranges::default(),
+            settling_names: AsyncMutex::new(()),
+            incarnations,
+        }
     }
 
     /// The name of an extent's object.
@@ -109,7 +119,7 @@ impl Extents {
             if let Some(extent) = self.get(number)? {
                 return Ok((extent, is_new));
             }
-            let _alone = self.structure.lock().await;
+            let _alone = self.structure.claim(number..number + 1).await;
             if self.is_present(number) {
                 continue;
             }
@@ -151,16 +161,18 @@ impl Extents {
     }
 
     /// Removes the extents of these that exist, each after all changes of it under way: their bytes are zeros. Durable after the
-    /// next sync of the volume. They are removed together, so that they share the writes of the volume's journal. If the call
-    /// fails or is dropped, [`Extents::finish_removal`] has to end it.
+    /// next sync of the volume. They are removed together, and beside those of other calls, so that all share the writes of
+    /// the volume's journal. If the call fails or is dropped, [`Extents::finish_removal`] has to end it.
     ///
     /// # Errors
     /// Those of the volume: each extent may be removed or not.
     pub(super) async fn remove(&self, numbers: &[u64], gone: impl Fn(Incarnation)) -> Result<()> {
-        let _alone = self.structure.lock().await;
-        let removals = numbers.iter().map(async |&number| match self.get(number)? {
-            Some(extent) => self.remove_alone(&extent, &gone).await,
-            None => Ok(()),
+        let removals = numbers.iter().map(async |&number| {
+            let _alone = self.structure.claim(number..number + 1).await;
+            match self.get(number)? {
+                Some(extent) => self.remove_alone(&extent, &gone).await,
+                None => Ok(()),
+            }
         });
         join_all(removals).await.into_iter().collect()
     }
@@ -174,14 +186,14 @@ impl Extents {
         number: u64,
         gone: impl Fn(Incarnation),
     ) -> Result<()> {
-        let _alone = self.structure.lock().await;
+        let _alone = self.structure.claim(number..number + 1).await;
         match self.get(number)? {
             Some(extent) if extent.is_gone() => self.remove_alone(&extent, &gone).await,
             _ => Ok(()),
         }
     }
 
-    /// The caller has locked `structure`.
+    /// The caller has claimed the extent's number in `structure`.
     async fn remove_alone(&self, extent: &Extent, gone: &impl Fn(Incarnation)) -> Result<()> {
         let _all = extent.changes.claim(0..self.shape.object()).await;
         // Readers that find it gone look for another one, which is made after this.
@@ -205,6 +217,7 @@ impl Extents {
     /// An earlier attempt removed an extent, perhaps in the memory of this process only. An object that is made and synced after that
     /// makes the removal durable.
     async fn settle_names(&self) -> Result<()> {
+        let _alone = self.settling_names.lock().await;
         let name = Name::new(&format!("{}/names", self.prefix))?;
         match self.volume.remove(&name).await {
             Err(error) if error.kind() != volume::ErrorKind::NotFound => return Err(error),

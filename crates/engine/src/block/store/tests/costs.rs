@@ -1,5 +1,6 @@
 //! Operations on the volumes for each call.
 
+use futures_util::future::try_join_all;
 use volume::layer::call::Op;
 
 use super::*;
@@ -116,6 +117,40 @@ fn a_discard_of_a_large_device_costs_what_was_written() {
         let whole = device.extents(0..SIZE, 10).await.unwrap();
         assert_eq!(whole, [Part { range: 0..SIZE, is_hole: true }]);
     });
+}
+
+/// The kernel cuts a discard of a large device into requests of at most 4 GiB, and has many of them under way.
+#[test]
+fn discards_of_scattered_extents_share_operations() {
+    const EXTENTS: u64 = 64;
+    for is_cut in [false, true] {
+        let rig = Rig::new(2, 1);
+        rig.clock.run(async {
+            let (_pool, store) = rig.open().await.unwrap();
+            store.create("disk", EXTENTS << 36).await.unwrap();
+            let device = device(&store, "disk").await;
+            for extent in 0..EXTENTS {
+                device.write(extent << 36, bytes(4096, 1), Durable::Later).await.unwrap();
+            }
+            device.flush().await.unwrap();
+            assert_eq!(store.list()[0].room, EXTENTS * REGION);
+            let requests = match is_cut {
+                true => (0..EXTENTS).map(|n| n << 36..(n << 36) + (4 << 30)).collect(),
+                false => vec![0..EXTENTS << 36],
+            };
+            let before = rig.log.records().len();
+            let discards = requests.into_iter().map(|range| device.discard(range, Durable::Later));
+            try_join_all(discards).await.unwrap();
+            device.flush().await.unwrap();
+            let records = rig.log.records().split_off(before);
+            // The leaves of a pool are removed and synced without a write of their own.
+            let costs = [Op::Read, Op::Write, Op::WriteDurable, Op::Zero, Op::Sync];
+            let operations =
+                records.iter().filter(|record| costs.contains(&record.call.op)).count();
+            assert!(operations <= 100, "{operations} operations, cut: {is_cut}");
+            assert_eq!(store.list()[0].room, 0);
+        });
+    }
 }
 
 #[test]
