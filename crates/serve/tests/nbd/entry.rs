@@ -39,12 +39,8 @@ impl Socket for Once {
 /// On a violation: the server panics or goes on after its client, replies depend on the pieces, or memory is kept.
 pub(crate) fn run(data: &[u8]) {
     let Some((&how, input)) = data.split_first() else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let (in_pieces, at_once) = runtime.expect("a runtime").block_on(async {
-        let step = 1 + usize::from(how >> 1);
-        let capacity = STREAM_BYTES[usize::from(how & 1)];
-        (serve(input, step, capacity).await, serve(input, input.len().max(1), 1 << 20).await)
-    });
+    let in_pieces = serve(input, 1 + usize::from(how >> 1), STREAM_BYTES[usize::from(how & 1)]);
+    let at_once = answers(input);
     // What is malformed ends a negotiation, and then answers to the options that came with it are not sent.
     assert!(
         in_pieces.starts_with(&at_once) || at_once.starts_with(&in_pieces),
@@ -54,8 +50,18 @@ pub(crate) fn run(data: &[u8]) {
     );
 }
 
-/// Returns all that the server sends to a client that sends `input`.
-async fn serve(input: &[u8], step: usize, capacity: usize) -> Vec<u8> {
+/// Returns all that the server sends to a client that sends `input` at once.
+pub(crate) fn answers(input: &[u8]) -> Vec<u8> {
+    serve(input, input.len().max(1), 1 << 20)
+}
+
+/// Returns all that the server sends to a client that sends `input` in pieces.
+fn serve(input: &[u8], step: usize, capacity: usize) -> Vec<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime").block_on(serve_all(input, step, capacity))
+}
+
+async fn serve_all(input: &[u8], step: usize, capacity: usize) -> Vec<u8> {
     let devices =
         SIZES.iter().fold(Memory::default(), |devices, &(name, size)| devices.with(name, size));
     let settings = Settings { requests_max: REQUESTS_MAX, ..Settings::default() };

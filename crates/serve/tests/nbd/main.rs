@@ -1,6 +1,7 @@
 //! Serves the sessions of NBD clients in `testdata/nbd`, whole, cut short, and with single bytes changed.
 //! `dev/fuzz/run nbd` searches further.
 
+mod conversations;
 mod entry;
 
 /// The changes of each byte: of flags, and of numbers.
