@@ -4,6 +4,7 @@ import json
 import os
 import random
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import Server
@@ -106,6 +107,13 @@ def test_fio_verifies_what_it_wrote(server, depth):
         "--verify_fatal=1", "--randseed=3", cwd=server.directory,
     )  # fmt: skip
     block(server, "delete", name, "--yes")
+
+
+def test_requests_that_make_no_sense_get_their_errors(device):
+    script = Path(__file__).with_name("nbd_errors.py")
+    # The module is of Debian's Python, which need not be the first one in the path.
+    debian = {**os.environ, "PATH": "/usr/bin:/bin"}
+    run("nbdsh", "--base-allocation", "--uri", device, "-c", script.read_text(), env=debian)
 
 
 def test_a_device_grows_and_keeps_its_bytes(server, device):
