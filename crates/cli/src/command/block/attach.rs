@@ -28,13 +28,13 @@ use volume::Clock;
 
 use self::client::{Connection, Failure, Secure};
 use self::identity::Identity;
-use self::link::{Around, End, Link};
+use self::link::{Around, Detached, End, Link};
 use super::kernel::{Backend, Device, Terms};
 use crate::command::chain;
 
-mod client;
+pub(super) mod client;
 mod holder;
-mod identity;
+pub(super) mod identity;
 mod link;
 mod outgoing;
 mod relay;
@@ -204,9 +204,15 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
     socket.set_nonblocking(true)?;
     stay_in_memory();
     println!("attached: {} of {} is {path}, {} bytes", args.name, args.server, export.size);
+    let is_leased = around.identity.token.is_some();
     let link = Link::new(UnixStream::from_std(socket)?, around, clock, export, args.give_up);
     match link.run(first).await {
-        Ok(()) => {
+        Ok(Detached::Unheard) if is_leased => {
+            let kept = kept_lease(&args.server, &args.name, &path.to_string());
+            tracing::warn!("{path} is detached; {kept}");
+            Ok(())
+        }
+        Ok(_) => {
             tracing::info!("{path} is detached");
             Ok(())
         }
@@ -216,6 +222,15 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
         }
         Err(end) => Err(end).with_context(|| path.to_string()),
     }
+}
+
+/// Tells what a detach that the server does not hear of leaves there, and the ways out.
+pub(super) fn kept_lease(server: &str, name: &str, path: &str) -> String {
+    format!(
+        "the server at {server} does not answer, so block device {name} stays held by this host: \
+         `plimsoll block attach {name} {path}` here takes it again without --force, and \
+         `plimsoll block release {name}` at the server gives it up"
+    )
 }
 
 /// The kernel writes memory back through this process when memory is short, so the process must not wait for that itself.

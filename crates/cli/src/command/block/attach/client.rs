@@ -35,6 +35,7 @@ use serve::nbd::wire::{
 use serve::tls::TlsClient;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use volume::Clock;
 
 /// What the kernel's requests are multiples of, in bytes.
 const BLOCK: u32 = 4096;
@@ -43,6 +44,8 @@ const REPLY_MAX: usize = 1 << 20;
 /// How long a silent network counts as alive.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// The time that a server gets to greet a client that asks whether it is there.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// A connection in both directions.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -105,6 +108,18 @@ pub(super) async fn dial(server: &str) -> io::Result<Box<dyn Stream>> {
     sockopt::set_tcp_keepintvl(&stream, PROBE_EVERY)?;
     sockopt::set_tcp_user_timeout(&stream, SILENCE_MAX.as_millis() as u32)?;
     Ok(Box::new(stream))
+}
+
+/// Whether a server greets in time.
+pub(in super::super) async fn answers(server: &str) -> bool {
+    let greeting = async {
+        let mut greeting = [0; GREETING_BYTES];
+        dial(server).await?.read_exact(&mut greeting).await
+    };
+    tokio::select! {
+        read = greeting => read.is_ok(),
+        () = Clock::real().sleep(ANSWER_MAX) => false,
+    }
 }
 
 /// Agrees on the export `name`, as the only connection of the device `id`; by a lease if `lease` asks for one, and with
@@ -299,6 +314,7 @@ fn failed(reply: OptionReply, message: &[u8]) -> Failure {
 #[cfg(test)]
 mod tests {
     use tokio::io::{DuplexStream, duplex};
+    use tokio::net::UnixListener;
 
     use super::*;
 
@@ -454,5 +470,22 @@ mod tests {
             let error = against(replies).await.0.err().map(|error| error.to_string());
             assert_eq!(error.as_deref(), Some(wanted));
         }
+    }
+
+    #[tokio::test]
+    async fn only_a_server_that_greets_answers() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("nbd");
+        let server = path.to_str().expect("UTF-8");
+        assert!(!answers(server).await, "nothing listens");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let greet = async {
+            let mut stream = listener.accept().await.expect("a client").0;
+            stream.write_all(&[0; GREETING_BYTES]).await.expect("it reads");
+        };
+        let (answered, ()) = tokio::join!(answers(server), greet);
+        assert!(answered);
+        let close = async { drop(listener.accept().await) };
+        assert!(!tokio::join!(answers(server), close).0, "it says nothing");
     }
 }

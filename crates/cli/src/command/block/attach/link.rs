@@ -34,6 +34,22 @@ pub(super) trait Around {
     fn resize(&mut self, size: u64) -> anyhow::Result<()>;
 }
 
+/// How a relay ended whose device was detached.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Detached {
+    /// The server heard of it, and has released the lease if there was one.
+    Heard,
+    /// The server was away or did not answer. It keeps the lease if there was one.
+    Unheard,
+}
+
+/// Why no more bytes are carried over a connection.
+enum Carried {
+    Detached(Detached),
+    /// The connection broke.
+    Broken(String),
+}
+
 /// Why a relay ended without being told to.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
@@ -76,7 +92,7 @@ impl<A: Around> Link<A> {
     ///
     /// # Errors
     /// As the kind says. Requests that the kernel waits for are not answered.
-    pub(super) async fn run(mut self, mut connection: Option<Connection>) -> Result<(), End> {
+    pub(super) async fn run(mut self, mut connection: Option<Connection>) -> Result<Detached, End> {
         if let Some(first) = &connection {
             self.epoch = first.epoch;
             self.relay.is_leased = first.token.is_some();
@@ -85,10 +101,11 @@ impl<A: Around> Link<A> {
         loop {
             let dialed = self.clock.now();
             if let Some(connection) = &mut connection {
-                let why = self.carry(connection).await?;
-                if self.relay.is_over() {
-                    return Ok(());
-                }
+                let why = match self.carry(connection).await? {
+                    Carried::Detached(how) => return Ok(how),
+                    Carried::Broken(_) if self.relay.is_over() => return Ok(Detached::Unheard),
+                    Carried::Broken(why) => why,
+                };
                 tracing::warn!("the connection to the server broke: {why}; requests wait for it");
             }
             // Closed before the next one is dialed: a server without `TakeOver` knows no better.
@@ -96,7 +113,7 @@ impl<A: Around> Link<A> {
             self.relay.on_disconnected();
             let lost = self.clock.now();
             self.clock.sleep_until(dialed + DIAL_EVERY).await;
-            let Some(next) = self.redial(lost).await? else { return Ok(()) };
+            let Some(next) = self.redial(lost).await? else { return Ok(Detached::Unheard) };
             let lost_changes = matches!((self.epoch, next.epoch), (Some(a), Some(b)) if a != b);
             self.epoch = next.epoch.or(self.epoch);
             self.relay.is_leased = next.token.is_some();
@@ -115,8 +132,8 @@ impl<A: Around> Link<A> {
         }
     }
 
-    /// Carries bytes until the connection breaks, and says why; or until the device is detached.
-    async fn carry(&mut self, connection: &mut Connection) -> Result<String, End> {
+    /// Carries bytes until the connection breaks or the device is detached.
+    async fn carry(&mut self, connection: &mut Connection) -> Result<Carried, End> {
         let Self { relay, kernel, clock, .. } = self;
         let (mut kernel_in, mut kernel_out) = kernel.split();
         let (mut server_in, mut server_out) = tokio::io::split(&mut connection.stream);
@@ -125,16 +142,18 @@ impl<A: Around> Link<A> {
             if relay.is_over() && relay.to_server.is_empty() {
                 // The device is gone, whether the server hears of it or not.
                 let _ = server_out.shutdown().await;
-                if relay.is_leased {
-                    let mut rest = Vec::new();
-                    tokio::select! {
-                        _ = server_in.read_to_end(&mut rest) => (),
-                        () = clock.sleep(RELEASE_MAX) => {
-                            tracing::warn!("the server did not say that it released the device");
-                        }
-                    }
+                if !relay.is_leased {
+                    return Ok(Carried::Detached(Detached::Heard));
                 }
-                return Ok("the device was detached".into());
+                let mut rest = Vec::new();
+                return Ok(Carried::Detached(tokio::select! {
+                    // The server closes the connection once it has released the lease.
+                    read = server_in.read_to_end(&mut rest) => match read {
+                        Ok(_) => Detached::Heard,
+                        Err(_) => Detached::Unheard,
+                    },
+                    () = clock.sleep(RELEASE_MAX) => Detached::Unheard,
+                }));
             }
             make_room(&mut relay.from_kernel);
             make_room(&mut relay.from_server);
@@ -143,11 +162,11 @@ impl<A: Around> Link<A> {
                     on_kernel(relay, read)?;
                 }
                 read = server_in.read_buf(&mut relay.from_server) => match read {
-                    Ok(0) => return Ok("the server closed it".into()),
+                    Ok(0) => return Ok(Carried::Broken("the server closed it".into())),
                     Ok(_) => if let Err(violation) = relay.on_server() {
-                        return Ok(violation.to_string());
+                        return Ok(Carried::Broken(violation.to_string()));
                     },
-                    Err(error) => return Ok(error.to_string()),
+                    Err(error) => return Ok(Carried::Broken(error.to_string())),
                 },
                 wrote = kernel_out.write_buf(&mut relay.to_kernel), if !relay.to_kernel.is_empty() => {
                     if wrote.is_err() {
@@ -158,7 +177,7 @@ impl<A: Around> Link<A> {
                 sent = send(&mut server_out, &mut relay.to_server), if !(is_sent && relay.to_server.is_empty()) => {
                     match sent {
                         Ok(all) => is_sent = all,
-                        Err(error) => return Ok(error.to_string()),
+                        Err(error) => return Ok(Carried::Broken(error.to_string())),
                     }
                 }
             }

@@ -247,7 +247,8 @@ async fn a_device_can_be_detached_while_the_server_is_away() {
     theirs.write_all(&request(READ, 1, 0, BLOCK, &[])).await.expect("room");
     theirs.write_all(&request(DISCONNECT, 0, 0, 0, &[])).await.expect("room");
     let link = Link::new(ours, Nowhere, clock.clone(), EXPORT, None);
-    with_time(&clock, link.run(None)).await.expect("detached");
+    let how = with_time(&clock, link.run(None)).await.expect("detached");
+    assert_eq!(how, Detached::Unheard);
 
     // Without the word, the kernel's end is broken.
     let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -255,4 +256,33 @@ async fn a_device_can_be_detached_while_the_server_is_away() {
     let link = Link::new(ours, Nowhere, clock.clone(), EXPORT, None);
     let ended = with_time(&clock, link.run(None)).await;
     assert!(matches!(ended, Err(End::Kernel(_))));
+}
+
+/// Only a server that closes the connection has released the lease.
+#[tokio::test]
+async fn a_detach_says_whether_the_server_heard_of_it() {
+    for (token, answers, wanted) in [
+        (None, false, Detached::Heard),
+        (Some(1), true, Detached::Heard),
+        (Some(1), false, Detached::Unheard),
+    ] {
+        let clock = Clock::simulated();
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        theirs.write_all(&request(DISCONNECT, 0, 0, 0, &[])).await.expect("room");
+        let (client, mut server) = tokio::io::duplex(1 << 10);
+        tokio::spawn(async move {
+            server.read_exact(&mut [0; 28]).await.expect("a request to disconnect");
+            if !answers {
+                std::future::pending::<()>().await;
+            }
+        });
+        let stream = Box::new(client);
+        let first = Connection { stream, export: EXPORT, epoch: None, token };
+        let around = Restarts::new(0).await;
+        let link = Link::new(ours, around, clock.clone(), EXPORT, None);
+        let run = link.run(Some(first));
+        // Virtual time would not wait for a server that does answer.
+        let how = if wanted == Detached::Heard { run.await } else { with_time(&clock, run).await };
+        assert_eq!(how.expect("detached"), wanted, "{token:?}, {answers}");
+    }
 }
