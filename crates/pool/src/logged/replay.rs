@@ -80,7 +80,7 @@ impl Shared {
     /// # Errors
     /// Those of the pool: too few copies of a file can be read. `Corrupt`: durable batches are damaged in all copies.
     pub(super) async fn read(&self, log: &Log, files: &Files) -> Result<Changes> {
-        let mut found = Vec::new();
+        let (mut found, mut never_synced) = (Vec::new(), BTreeSet::new());
         for (number, name) in files {
             // Of a file that was never synced a crash of the machine may have left any copy, or none: nothing of it was promised. The
             // death of the process alone has left all, which must not be given up because the pool takes no change now.
@@ -92,6 +92,9 @@ impl Shared {
             }
             match file {
                 Ok((file, batches)) => {
+                    if !was_synced {
+                        never_synced.insert(*number);
+                    }
                     log.adopt(Arc::clone(&file), file.object.len());
                     found.extend(batches);
                 }
@@ -104,6 +107,9 @@ impl Shared {
         }
         let seen = found.iter().map(|found| found.head.order.sequence).max().unwrap_or(0);
         let durable = found.iter().map(|found| found.head.order.durable).max().unwrap_or(0);
+        found.retain(|found: &Found| {
+            may_count(found.head.order, durable, !never_synced.contains(&found.file.number))
+        });
         let mut changes = Changes::default();
         let mut last = begin(found.iter().map(|found| found.head.order));
         while let Some(next) = next(&mut found, last, durable).await? {
@@ -323,6 +329,12 @@ fn note_behind(record: &Record, lens: &HashMap<ObjectId, u64>, behind: &mut Behi
     }
 }
 
+/// Whether a batch may count. Those that do up to the durable one are in files that were synced: one in another file is of an
+/// attempt that failed, and the file could not be removed.
+const fn may_count(order: Order, durable: u64, was_synced: bool) -> bool {
+    was_synced || order.sequence > durable
+}
+
 /// The last batch that went with a file, or zero: the others that count come after it. Files go in their order, so no
 /// batch before it is left. A batch that was left out by an earlier opening may be, and name one that never counted; but
 /// those that count and came later have higher numbers.
@@ -448,6 +460,22 @@ mod tests {
         assert_eq!(begin_of(&[]), 0);
         assert_eq!(begin_of(&[[4, 3, 0], [5, 4, 4]]), 3, "its file went");
         assert_eq!(begin_of(&[[1, 0, 0], [2, 1, 1], [4, 3, 3], [5, 4, 4]]), 0);
+    }
+
+    /// The attempt at batch 3 failed, and so did the removal of its file. Later files came and went: the opening took it for
+    /// the first batch of the log, and those before 8 for damaged.
+    #[test]
+    fn a_failed_attempt_in_a_file_that_stayed_does_not_count() {
+        let mut left = vec![([3, 1, 1], false), ([8, 7, 7], true), ([9, 8, 8], false)];
+        let order = |&([sequence, previous, durable], _): &([u64; 3], bool)| Order {
+            sequence,
+            previous,
+            durable,
+        };
+        assert_eq!(begin(left.iter().map(order)), 1);
+        left.retain(|found| may_count(order(found), 8, found.1));
+        assert_eq!(begin(left.iter().map(order)), 7);
+        assert_eq!(left.len(), 2, "what is not durable may count");
     }
 
     #[test]
