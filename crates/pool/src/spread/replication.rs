@@ -6,6 +6,7 @@
 //! [`Mover`](crate::mover::Mover) repairs that in the background; [`Spread::repair`] does it all at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -14,6 +15,7 @@ use volume::{ErrorKind, Io, Name, Result};
 
 use super::Spread;
 use super::copies::{How, Wanting};
+use super::inode::Inode;
 use crate::leaf::ObjectId;
 use crate::manifest::state::Tally;
 use crate::manifest::{Copies, Placed, State, Stored};
@@ -108,8 +110,10 @@ pub struct Redundancy {
     /// Objects that the volumes cannot give now: those that are away, or lost, have all copies, or more fragments than the
     /// code has of parity.
     pub unreadable: u64,
-    /// Objects whose copies all failed at once, so that they may differ in bytes that were not acknowledged.
-    /// They are aligned before the next write, or after the pool was opened.
+    /// Objects whose copies all failed at once, so that they may differ in bytes that were not acknowledged:
+    /// they are aligned before the next write, or after the pool was opened. And objects whose copies were found to differ
+    /// after a crash, which go on until their store has read and synced them: without the copy that reads go to, acknowledged
+    /// bytes may be lost.
     pub doubtful: u64,
     /// The manifest has fewer copies than the target, and a volume that could hold one: the next look of the mover makes
     /// it. Until then the loss of one volume may keep the pool from changes.
@@ -159,7 +163,10 @@ impl Spread {
     pub fn redundancy(&self, gone: &BTreeSet<VolumeId>) -> Redundancy {
         let pool = &self.0;
         let doubtful = pool.catalog.in_doubt().into_iter();
-        let doubtful = doubtful.filter(|inode| inode.unequal().is_none()).count() as u64;
+        // The mover compares those of a crash, one after the other; those that it knows to differ wait for their store.
+        let is_settled_soon =
+            |inode: &Arc<Inode>| inode.unequal().is_some() && inode.lead().is_none();
+        let doubtful = doubtful.filter(|inode| !is_settled_soon(inode)).count() as u64;
         let mut found =
             Redundancy { target: pool.replication.target, doubtful, ..Redundancy::default() };
         let here = self.here_without(gone);

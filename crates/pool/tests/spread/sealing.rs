@@ -290,6 +290,7 @@ fn copies_that_differ_after_a_crash_are_made_alike_at_the_first_use_also_after_a
         let read = get(&pool, "read").await.unwrap();
         // Within bytes that both have, only its store can tell which are wrong: the next sync or write ends that.
         assert!(alike(&pool, "read.log").await && !alike(&pool, "read").await);
+        assert_eq!(pool.redundancy(&[].into()).doubtful, 1, "the others may be alike");
         pool.open(&name("read")).await.unwrap().sync(IO).await.unwrap();
         assert!(alike(&pool, "read").await);
         let written = pool.open(&name("written.log")).await.unwrap();
