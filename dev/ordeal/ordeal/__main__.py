@@ -19,6 +19,7 @@ from ordeal.server import DidNotStart
 EXAMPLES = """examples:
   dev/ordeal/run full                          20 rounds each: kv and series, 1 and 3 volumes, with and without SIGKILL
   dev/ordeal/run full --store kv --volumes 1 --kill no --rounds 5
+  dev/ordeal/run full --store shared --rounds 4
   dev/ordeal/run mixed --minutes 60            mixed load, and everything that breaks
   dev/ordeal/run mixed --apart                 the series store on two volumes of its own
   dev/ordeal/run mixed --minutes 5 --seed 7 --only kill,fill_kv
@@ -47,12 +48,14 @@ def arguments():
     common.add_argument("--dir", type=Path, default=None, help="where images and logs go (default: a temporary directory)")
     one = verbs.add_parser("full", parents=[common], help="fill, refuse, delete 90 %%, refill", epilog=EXAMPLES,
                            formatter_class=argparse.RawDescriptionHelpFormatter)
-    one.add_argument("--store", choices=["kv", "series", "both"], default="both")
+    one.add_argument("--store", choices=["kv", "series", "both", "shared"], default="both",
+                     help="shared: both on one pool with two copies, of three volumes")
     one.add_argument("--volumes", type=int, nargs="+", default=[1, 3], help="how many (default: 1, then 3)")
     one.add_argument("--kill", choices=["yes", "no", "both"], default="both", help="SIGKILL at random moments")
     one.add_argument("--rounds", type=int, default=20)
     one.add_argument("--kv-mib", type=int, default=300, help="of each volume of the key-value store")
     one.add_argument("--series-mib", type=int, default=100, help="of each volume of the series store")
+    one.add_argument("--shared-mib", type=int, default=800, help="of each volume of both stores")
     load = argparse.ArgumentParser(add_help=False)
     load.add_argument("--minutes", type=float, default=60)
     load.add_argument("--apart", action="store_true", help="the series store has volumes of its own (default: on the pool)")
@@ -107,17 +110,24 @@ def with_volumes(options, report, names, run, disk=Loop):
 def run_full(options):
     good = True
     stores = ["kv", "series"] if options.store == "both" else [options.store]
+    kinds = {
+        "kv": (full.Kv, options.kv_mib),
+        "series": (full.Series, options.series_mib),
+        "shared": (full.Shared, options.shared_mib),
+    }
     kills = [False, True] if options.kill == "both" else [options.kill == "yes"]
     for store in stores:
-        for count in options.volumes:
+        for count in options.volumes if store != "shared" else [count for count in options.volumes if count > 1]:
             for kill in kills:
                 options.kill = kill
                 report = Report(f"full {store}, volumes {count}, {'SIGKILL' if kill else 'no SIGKILL'}, seed {options.seed}")
-                kind, mib = (full.Kv, options.kv_mib) if store == "kv" else (full.Series, options.series_mib)
+                kind, mib = kinds[store]
                 names = [(f"v{number}", mib) for number in range(count)]
-                good &= with_volumes(
-                    options, report, names, lambda directory, volumes: kind(directory, volumes, options, report)
-                )
+
+                def round(directory, volumes, kind=kind, report=report):
+                    return kind(full.server(kind, directory, volumes, options.program), volumes, options, report)
+
+                good &= with_volumes(options, report, names, round)
     return good
 
 

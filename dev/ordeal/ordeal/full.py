@@ -1,5 +1,6 @@
 """Fill until writes are refused, delete 90 %, refill."""
 
+import json
 import random
 import threading
 import time
@@ -12,17 +13,23 @@ from ordeal.server import DidNotStart, Server, section
 VALUE = 100_000
 PIPELINE = 8
 ROOM_MAX = 30
-SHARE_MIN = 0.70
-KV_OF_SERIES = '[volume.k]\npath = "k"\ncontract = "unlimited"\nsimulate = true\n'
+
+
+def server(store, directory, volumes, program):
+    """The server of a run of one of the classes below."""
+    names = json.dumps([volume.name for volume in volumes])
+    return Server(directory, "".join(map(section, volumes)) + store.SETTINGS.format(names=names), program)
 
 
 class Round:
     """The common part of the runs of both stores: a server that may be killed at any moment, and restarts."""
 
-    def __init__(self, directory, volumes, settings, options, report):
+    # Of the volumes, this part must be data when writes are refused.
+    SHARE_MIN = 0.70
+
+    def __init__(self, server, volumes, options, report):
         self.volumes, self.report, self.options = volumes, report, options
-        self.random = random.Random(options.seed)
-        self.server = Server(directory, settings, options.program)
+        self.random, self.server = random.Random(options.seed), server
         self.bytes = sum(volume.bytes() for volume in volumes)
         self.timer, self.client = None, None
 
@@ -122,11 +129,11 @@ class Round:
             share, now = self.live() / self.bytes, time.monotonic()
             refused_at = refused_at or now
             # Deleted space is free within this time.
-            if share >= SHARE_MIN or now > max(refused_at, self.deleted) + ROOM_MAX:
+            if share >= self.SHARE_MIN or now > max(refused_at, self.deleted) + ROOM_MAX:
                 break
             time.sleep(0.5)
         self.report.at_least("share", share)
-        if share < SHARE_MIN:
+        if share < self.SHARE_MIN:
             self.report.violation("share", f"{share:.1%} of the volumes are data (was {before:.1%}): {self.said}")
         return share
 
@@ -149,13 +156,10 @@ class Round:
 class Kv(Round):
     """SETs of 100 KB to a store on volumes that fill up."""
 
-    def __init__(self, directory, volumes, options, report):
-        names = ", ".join(f'"{volume.name}"' for volume in volumes)
-        settings = "".join(map(section, volumes)) + (
-            f'[pool.main]\nvolumes = [{names}]\n'
-            f'[kv]\npool = "main"\nlisten = "127.0.0.1:0"\n'
-        )
-        super().__init__(directory, volumes, settings, options, report)
+    SETTINGS = '[pool.main]\nvolumes = {names}\n[kv]\npool = "main"\nlisten = "127.0.0.1:0"\n'
+
+    def __init__(self, server, volumes, options, report):
+        super().__init__(server, volumes, options, report)
         self.cells, self.version, self.next = Cells(), 0, 0
 
     def connect(self):
@@ -268,15 +272,16 @@ class Series(Round):
     ROWS = 500
     SOURCES = 20
 
-    def __init__(self, directory, volumes, options, report):
-        names = ", ".join(f'"{volume.name}"' for volume in volumes)
-        settings = KV_OF_SERIES + "".join(map(section, volumes)) + (
-            '[pool.main]\nvolumes = ["k"]\n'
-            '[kv]\npool = "main"\nmemory = "32MiB"\nlisten = "127.0.0.1:0"\n'
-            f'[series]\nvolumes = [{names}]\n'
-            '[http]\nlisten = "127.0.0.1:0"\n'
-        )
-        super().__init__(directory, volumes, settings, options, report)
+    SETTINGS = (
+        '[volume.k]\npath = "k"\ncontract = "unlimited"\nsimulate = true\n'
+        '[pool.main]\nvolumes = ["k"]\n'
+        '[kv]\npool = "main"\nmemory = "32MiB"\nlisten = "127.0.0.1:0"\n'
+        '[series]\nvolumes = {names}\n'
+        '[http]\nlisten = "127.0.0.1:0"\n'
+    )
+
+    def __init__(self, server, volumes, options, report):
+        super().__init__(server, volumes, options, report)
         self.batches, self.next = Batches(report, self.ROWS), 0
 
     def connect(self):
@@ -326,3 +331,52 @@ class Series(Round):
 
     def verify(self):
         self.batches.verify(self.client)
+
+
+class Shared(Round):
+    """Both stores on one pool with two copies of everything."""
+
+    # Each has a log and a reserve of its own, and after a crash files that it had not sealed.
+    SHARE_MIN = 0.60
+
+    SETTINGS = (
+        '[pool.main]\nvolumes = {names}\ncopies = 2\n'
+        '[kv]\npool = "main"\nlisten = "127.0.0.1:0"\n'
+        '[series]\npool = "main"\n'
+        '[http]\nlisten = "127.0.0.1:0"\n'
+    )
+
+    def __init__(self, server, volumes, options, report):
+        super().__init__(server, volumes, options, report)
+        self.bytes //= 2
+        self.stores = [store(server, volumes, options, report) for store in (Kv, Series)]
+
+    def connect(self):
+        for store in self.stores:
+            store.client = store.connect()
+
+    def live(self):
+        return sum(store.live() for store in self.stores)
+
+    def fill(self):
+        for store in self.stores:
+            store.number = self.number
+        return super().fill()
+
+    def write_some(self):
+        """Whether one of them took some."""
+        taken = [store.write_some() for store in self.stores]
+        self.said = "; ".join(store.said for store in self.stores)
+        return any(taken)
+
+    def refused(self):
+        for store in self.stores:
+            store.refused()
+
+    def delete(self):
+        for store in self.stores:
+            store.delete()
+
+    def verify(self):
+        for store in self.stores:
+            store.verify()
