@@ -191,8 +191,8 @@ class Plimsoll(Server):
 class Disk:
     """A device of the server as a disk of this machine, until it is detached."""
 
-    def __init__(self, program, server, name, path):
-        self.words = [program, "block", "attach", name, path, "--server", f"127.0.0.1:{server.port}"]
+    def __init__(self, program, server, name, path, *more):
+        self.words = [program, "block", "attach", name, path, "--server", f"127.0.0.1:{server.port}", *more]
         self.program, self.path, self.directory = program, path, server.directory
         self.attach()
 
