@@ -29,19 +29,21 @@ def value(key):
 
 
 class Client:
-    """A connection that knows SET and GET."""
+    """A connection that knows SET, GET and DEL."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER)
         self.replies = self.socket.makefile("rb")
 
     def ask(self, *words):
-        """The reply's bytes, or an error of the server as text."""
+        """The reply's bytes or number, or an error of the server as text."""
         words = [word if isinstance(word, bytes) else word.encode() for word in words]
         self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words))
         line = self.replies.readline().rstrip(b"\r\n")
         if line[:1] == b"-":
             return line[1:].decode()
+        if line[:1] == b":":
+            return int(line[1:])
         if line[:1] == b"$":
             return self.replies.read(int(line[1:]) + 2)[:-2] if line != b"$-1" else "no such key"
         if line[:1] != b"+":
@@ -52,7 +54,8 @@ class Client:
 class Keys(Plimsoll):
     """`plimsoll serve` with `[kv]` only."""
 
-    def __init__(self, program, directory, limit):
+    def __init__(self, program, directory, limit, user=0):
+        self.user = user
         kv, self.admin = free_port(), free_port()
         text = "".join(VOLUME.format(name=name) + f'timeout = "{limit}s"\n' for name in VOLUMES)
         text += pool("main", VOLUMES, "copies = 2") + SETTINGS.format(kv=kv, admin=self.admin)
@@ -62,7 +65,7 @@ class Keys(Plimsoll):
 
     def start(self):
         with open(self.directory / "server.log", "ab") as log:
-            self.process = subprocess.Popen(self.line, cwd=self.directory, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.line, cwd=self.directory, stdout=log, stderr=log, user=self.user)
         deadline = time.monotonic() + ANSWER
         while time.monotonic() < deadline and self.process.poll() is None:
             try:

@@ -331,9 +331,10 @@ impl Room {
         room::Room { writable: there.writable, unflushed, merge }
     }
 
-    /// Allows a quarter of the rest, so that looks become more frequent as room runs out.
+    /// Allows a quarter of the rest, so that looks become more frequent as room runs out. And a quarter of the reserve: where
+    /// a quota does not show in the rest, writes take the reserve until the next look.
     fn allow(&self, for_users: u64) {
-        let allowed = (for_users / 4).min(ALLOWED_MAX);
+        let allowed = (for_users.min(self.sizes.reserve) / 4).min(ALLOWED_MAX);
         self.allowed.store(i64::try_from(allowed).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use rustix::fs::{self, FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use super::{FILE_FLAGS, FILE_MODE, sys};
+use super::sys::{self, is_full};
+use super::{FILE_FLAGS, FILE_MODE};
 use crate::{Error, ErrorKind, Result};
 
 pub(super) const LOCK: &str = "plimsoll.lock";
@@ -39,7 +40,8 @@ impl Lock {
         let written = sys::write_all_at(&fd, pid.as_bytes(), 0);
         match written.map_err(Errno::from).and_then(|()| fs::ftruncate(&fd, pid.len() as u64)) {
             // The lock holds; only its holder's number is missing from the file.
-            Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(Self { fd }),
+            Ok(()) => Ok(Self { fd }),
+            Err(errno) if is_full(errno) => Ok(Self { fd }),
             Err(errno) => Err(failed(errno)),
         }
     }

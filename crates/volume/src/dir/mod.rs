@@ -50,6 +50,7 @@ mod lock;
 mod names;
 mod pages;
 mod probe;
+mod room;
 mod sys;
 mod transfer;
 mod verdict;
@@ -63,7 +64,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags, StatVfs};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use self::block_device::BlockDevice;
@@ -74,7 +75,8 @@ use self::lock::Lock;
 use self::names::Names;
 use self::probe::Abilities;
 pub use self::probe::SyncCost;
-use self::sys::Call;
+use self::room::Room;
+use self::sys::{Call, is_full, preallocate};
 use self::verdict::Verdict;
 use crate::health::Health;
 use crate::io_pool::{IoPool, THREADS};
@@ -88,12 +90,6 @@ const OBJECTS: &str = "objects";
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const FILE_FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
-/// Files that a volume keeps for work that frees room. The reserve of a store has room for about forty tables of the usual
-/// size, and users write up to 64 MiB between two looks at the room.
-const FILES_SPARE: u64 = 64;
-/// It keeps at most this part of all its files, 1/5.
-const FILES_SHARE: u64 = 5;
-
 /// How a directory is used.
 #[derive(Clone)]
 pub struct DirOptions {
@@ -151,7 +147,8 @@ impl Dir {
         if !direct {
             match probe::try_out(&root, false) {
                 // The objects of a full volume can still be read and removed.
-                Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => {}
+                Ok(()) => {}
+                Err(errno) if is_full(errno) => {}
                 Err(errno) => return Err(failed("try it out", errno)),
             }
         }
@@ -174,6 +171,8 @@ impl Dir {
             verdict: Verdict::default(),
             names: Names::default(),
             health: Health::default(),
+            room: Room::default(),
+            sets_aside: Verdict::default(),
             _lock: lock,
             path,
             root,
@@ -285,9 +284,13 @@ struct Shared {
     released: Condvar,
     /// One probe at a time: they share a file.
     probing: Mutex<()>,
-    verdict: Verdict,
+    /// Whether the volume works.
+    verdict: Verdict<bool>,
     names: Names,
     health: Health,
+    room: Room,
+    /// How many bytes a file system that refused a write sets aside.
+    sets_aside: Verdict<u64>,
     _lock: Lock,
 }
 
@@ -369,6 +372,7 @@ impl Shared {
         })
         .map_err(|errno| self.object_error(format_args!("remove {name}"), errno))?;
         self.opened.lock().files.remove(name);
+        self.sets_aside.forget();
         self.health.forget(name);
         self.names.removed();
         Ok(())
@@ -428,7 +432,14 @@ impl Shared {
         self.reach()?;
         let stat =
             fs::fstatvfs(&self.objects).map_err(|errno| self.error("ask for room", errno))?;
-        Ok(space_of(&stat))
+        Ok(self.room.space(&stat, |len| {
+            let try_out = || {
+                let _alone = self.probing.lock();
+                let takes = |&len: &u64| !probe::set_aside(&self.root, len).is_err_and(is_full);
+                room::steps(len).find(takes).unwrap_or(0)
+            };
+            self.sets_aside.ask(Instant::now, try_out)
+        }))
     }
 
     /// Makes sure that the path still leads to this directory. Otherwise the program would go on in a directory that no
@@ -467,13 +478,14 @@ impl Shared {
 
     /// The error of a call on the whole volume.
     fn error(&self, doing: impl fmt::Display, errno: Errno) -> Error {
+        self.room.note(errno);
         sys::error(&self.path, doing, errno)
     }
 
     /// The error of a call on one object. Where the device failed at some bytes, a probe tells whether the volume works
     /// otherwise.
     fn object_error(&self, doing: impl fmt::Display, errno: Errno) -> Error {
-        if sys::is_of_bytes(errno) && self.verdict.works(Instant::now, || self.works()) {
+        if sys::is_of_bytes(errno) && self.verdict.ask(Instant::now, || self.works()) {
             return sys::damaged(&self.path, doing, errno);
         }
         self.error(doing, errno)
@@ -483,9 +495,7 @@ impl Shared {
     fn works(&self) -> bool {
         match self.probe() {
             Ok(()) => true,
-            Err(Errno::NOSPC | Errno::DQUOT) => {
-                self.direct && probe::try_reading(&self.root).is_ok()
-            }
+            Err(errno) if is_full(errno) => self.direct && probe::try_reading(&self.root).is_ok(),
             Err(_) => false,
         }
     }
@@ -502,26 +512,6 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.volume.opened.lock().claimed.remove(self.name);
         self.volume.released.notify_all();
-    }
-}
-
-/// The room that a file system reports. One that runs out of files (inodes) has none, whatever its free bytes: a user's
-/// write would take a file that a flush, a compaction or a delete needs.
-fn space_of(stat: &StatVfs) -> Space {
-    // File systems that make files while they have bytes report zero files in all.
-    let spare = FILES_SPARE.min(stat.f_files / FILES_SHARE);
-    let lacks_files = stat.f_files > 0 && stat.f_favail <= spare;
-    let free = if lacks_files { 0 } else { stat.f_bavail * stat.f_frsize };
-    Space { total: stat.f_blocks * stat.f_frsize, free, lacks_files }
-}
-
-/// Sets room aside without changing the length, on file systems that can.
-fn preallocate(fd: &OwnedFd, len: Option<u64>) -> rustix::io::Result<()> {
-    let Some(len) = len.filter(|&len| len > 0) else { return Ok(()) };
-    sys::before(Call::Allocate)?;
-    match fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, len) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        other => other,
     }
 }
 

@@ -10,7 +10,8 @@ use rustix::io::{self, Errno, ReadWriteFlags};
 
 use super::block_device::BlockDevice;
 use super::lock::LOCK;
-use super::{FILE_FLAGS, FILE_MODE, sys};
+use super::sys::{self, is_full, preallocate};
+use super::{FILE_FLAGS, FILE_MODE};
 use crate::IoBufMut;
 use crate::buf::PAGE;
 
@@ -46,7 +47,7 @@ pub(super) fn probe_direct(root: &OwnedFd, path: &Path) -> crate::Result<bool> {
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
         // A full file system takes no write. Opening an existing file with the flag tells most of
         // it.
-        Err(Errno::NOSPC | Errno::DQUOT) => {
+        Err(errno) if is_full(errno) => {
             match fs::openat(root, LOCK, FILE_FLAGS | OFlags::DIRECT, FILE_MODE) {
                 Ok(_) => Ok(true),
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
@@ -79,6 +80,16 @@ pub(super) fn try_out(root: &OwnedFd, direct: bool) -> io::Result<()> {
     let back = tried?;
     removed?;
     if back == PAGE && page.iter().all(|&byte| byte == 0xa5) { Ok(()) } else { Err(Errno::IO) }
+}
+
+/// Sets room aside for a moment, or writes a page where the file system cannot.
+pub(super) fn set_aside(root: &OwnedFd, len: u64) -> io::Result<()> {
+    let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE, FILE_MODE)?;
+    let page = [0xa5; PAGE];
+    let set = preallocate(&fd, Some(len));
+    let set = set.and_then(|()| sys::write_all_at(&fd, &page, 0).map_err(Errno::from));
+    fs::unlinkat(root, PROBE, AtFlags::empty())?;
+    set
 }
 
 /// Reads a page from the device: for a full volume, which takes no probe.

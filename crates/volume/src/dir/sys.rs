@@ -215,12 +215,27 @@ pub(super) const fn is_of_bytes(errno: Errno) -> bool {
     )
 }
 
+/// Whether the file system has no room, or the user, group or project no more of it.
+pub(super) const fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
+/// Sets room aside without changing the length, on file systems that can.
+pub(super) fn preallocate(fd: &OwnedFd, len: Option<u64>) -> io::Result<()> {
+    let Some(len) = len.filter(|&len| len > 0) else { return Ok(()) };
+    before(Call::Allocate)?;
+    match fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        other => other,
+    }
+}
+
 /// Errors of the process (limits, rights, memory) and unknown ones are `Busy`: they say nothing about stored bytes.
 fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
     match errno {
         Errno::NOENT => (ErrorKind::NotFound, ""),
         Errno::EXIST => (ErrorKind::AlreadyExists, ""),
-        Errno::NOSPC | Errno::DQUOT => (ErrorKind::OutOfSpace, "make room or write elsewhere"),
+        errno if is_full(errno) => (ErrorKind::OutOfSpace, "make room or write elsewhere"),
         Errno::NODEV
         | Errno::NXIO
         | Errno::STALE

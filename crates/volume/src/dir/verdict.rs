@@ -1,4 +1,5 @@
-//! Tells a device that cannot read or write some bytes from one that is gone: both answer with the same errors.
+//! What the last probe of a volume found: whether it works, which tells a device that cannot read or write some bytes from one
+//! that is gone, since both answer with the same errors; and how much room it has.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +9,28 @@ use parking_lot::Mutex;
 /// time. If the volume goes away within this time, reads that fail until its end count as damage.
 const HOLDS: Duration = Duration::from_secs(1);
 
-/// Whether the volume works, as the last probe found.
+/// What the last probe found.
 #[derive(Default)]
-pub(super) struct Verdict(Mutex<Option<(Instant, bool)>>);
+pub(super) struct Verdict<T>(Mutex<Option<(Instant, T)>>);
 
-impl Verdict {
-    /// Whether the volume works, by the last probe if it is recent, else by `probe`. One probe runs at a time: callers
-    /// that come meanwhile wait for its result.
-    pub(super) fn works(&self, now: impl Fn() -> Instant, probe: impl FnOnce() -> bool) -> bool {
+impl<T: Copy> Verdict<T> {
+    /// What the last probe found if it is recent, else what `probe` finds. One probe runs at a time: callers that come
+    /// meanwhile wait for its result.
+    pub(super) fn ask(&self, now: impl Fn() -> Instant, probe: impl FnOnce() -> T) -> T {
         let mut last = self.0.lock();
-        if let Some((at, works)) = *last
+        if let Some((at, found)) = *last
             && now().saturating_duration_since(at) < HOLDS
         {
-            return works;
+            return found;
         }
-        let works = probe();
-        *last = Some((now(), works));
-        works
+        let found = probe();
+        *last = Some((now(), found));
+        found
+    }
+
+    /// Makes the next caller probe.
+    pub(super) fn forget(&self) {
+        *self.0.lock() = None;
     }
 }
 
@@ -38,7 +44,7 @@ mod tests {
         let start = Instant::now();
         let ask = |after: Duration, finds: bool| {
             let mut probed = false;
-            let works = verdict.works(
+            let works = verdict.ask(
                 || start + after,
                 || {
                     probed = true;
