@@ -21,15 +21,14 @@ def write_tree(top, size):
 
 
 def sums(top):
-    """The SHA-256 of each file, and where each link leads, by path below `top`."""
+    """The SHA-256 of each file, and where each link leads, by path."""
     found = {}
     for directory, _, names in os.walk(top):
         for name in names:
             path = os.path.join(directory, name)
-            below = os.path.relpath(path, top)
             if os.path.islink(path):
-                found[below] = os.readlink(path)
+                found[path] = os.readlink(path)
             else:
                 with open(path, "rb") as file:
-                    found[below] = hashlib.sha256(file.read()).hexdigest()
+                    found[path] = hashlib.sha256(file.read()).hexdigest()
     return found
