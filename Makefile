@@ -51,13 +51,14 @@ both:
 clients: $(VENV)/.ready
 	PLIMSOLL=$$(dev/target-dir)/$(PROFILE)/plimsoll $(VENV)/bin/python -m pytest -q tests/clients
 
-uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program that is built (5 min; PROFILE=debug)
+uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program that is built (6 min; PROFILE=debug)
 	dev/uml -m 3G -t 300 tests/uml/restart --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/filesystems --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/volumes --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 3G -t 300 tests/uml/frozen --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 3G -t 300 tests/uml/bad-sectors --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 3G -t 300 tests/uml/two-hosts --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
+	dev/uml -m 4G -t 300 tests/uml/quota --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/tiered --part through --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 
 .PHONY: setup-uml

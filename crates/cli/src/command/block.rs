@@ -5,6 +5,7 @@ mod detach;
 mod devices;
 mod kernel;
 mod netlink;
+mod secure;
 
 use std::process::ExitCode;
 

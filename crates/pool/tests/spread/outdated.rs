@@ -32,6 +32,7 @@ struct Rig {
     mems: Vec<Mem>,
     plan: FaultPlan,
     log: TraceLog,
+    clock: Clock,
     volumes: Vec<Arc<Trace<Fault<Mem>>>>,
 }
 
@@ -43,7 +44,7 @@ impl Rig {
             let fault = Fault::new(mem.clone(), mem.label(), &plan, &clock);
             Arc::new(Trace::new(fault, mem.label(), &log, &clock))
         };
-        Self { volumes: mems.iter().map(volume).collect(), mems, plan, log }
+        Self { volumes: mems.iter().map(volume).collect(), mems, plan, log, clock }
     }
 
     async fn open(&self) -> Spread {
@@ -179,6 +180,32 @@ fn changes_that_are_no_writes_are_copied_too() {
     });
 }
 
+/// A durable write fails on both copies, on one of them after it reached the device; beside it another fails on one copy.
+#[test]
+fn bytes_in_doubt_are_copied_too() {
+    let rig = Rig::new(2);
+    rig.clock.run(async {
+        let pool = rig.open().await;
+        let object = create(&pool, LEN).await;
+        let rule = |effect, volume| Rule::new(effect).volume(volume).named("*.inp").on(Op::Write);
+        // The first write of each volume is that of the first change, the second one that of the other.
+        rig.plan.inject(rule(Effect::FailAfter(ErrorKind::Io), "s0").nth(0));
+        rig.plan.inject(rule(Effect::Fail(ErrorKind::Io), "s1"));
+        rig.plan.inject(rule(Effect::Slow(Duration::from_millis(1)), "s1").nth(1));
+        let failed = object.write_durable(5 * PIECE, filled(BLOCK, 5), IO);
+        let taken = object.write_durable(7 * PIECE, filled(BLOCK, 7), IO);
+        let (failed, taken) = join(failed, taken).await;
+        failed.unwrap_err();
+        taken.unwrap();
+        assert_eq!(places(&pool, "blocks").await, [0]);
+        rig.plan.clear();
+        let read = rig.moved(Op::Read);
+        repair(&pool).await;
+        assert!(on_volumes(&rig.mems).len() == 2 && are_alike(&rig.mems));
+        assert!(rig.moved(Op::Read) - read < LEN, "the bytes before are not in doubt");
+    });
+}
+
 #[test]
 fn an_outdated_copy_goes_with_its_object_its_volume_or_the_process() {
     let outdated = async |rig: &Rig| {
@@ -203,6 +230,18 @@ fn an_outdated_copy_goes_with_its_object_its_volume_or_the_process() {
         let volume = pool.volume_id("s1").unwrap();
         let left = pool.drain(volume, COPY, |_: Drained| ()).await.unwrap();
         assert_eq!(left, Left::default());
+        pool.remove_volume(volume).await.unwrap();
+        assert!(rig.mems[1].image().is_empty(), "its volume left the pool");
+
+        // It missed the change while its volume was emptied.
+        let rig = Rig::new(3);
+        let pool = rig.open().await;
+        let object = create(&pool, PIECE).await;
+        let volume = pool.volume_id("s1").unwrap();
+        pool.set_draining(volume, true).await.unwrap();
+        rig.fail(Some(Op::Write), ErrorKind::Io);
+        object.write_at(0, filled(BLOCK, 1), IO).await.unwrap();
+        rig.plan.clear();
         pool.remove_volume(volume).await.unwrap();
         assert!(rig.mems[1].image().is_empty(), "its volume left the pool");
 

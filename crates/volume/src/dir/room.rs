@@ -1,7 +1,7 @@
 //! The room that a file system has, also where it does not say so: one with a quota may report the room of the whole device.
 //!
-//! Once a file system refused a write for lack of room, it has as much as it sets aside, whatever it reports. That is tried when
-//! somebody asks for the space.
+//! Once a file system refused a write for lack of room, it has as much as it sets aside, whatever it reports. A call that asks for
+//! the space tries that, unless the file system itself reports little: its last bytes are for work that frees room.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,16 +36,16 @@ impl Room {
         }
     }
 
-    /// The space that the file system reports. Once it refused a write, only as much is free as it sets aside:
-    /// `sets_aside` tries this many bytes, then fewer. Once it sets all of them aside, its report counts again.
+    /// The space that the file system reports. Once it refused a write and reports more than [`TRIED`], only as much is free
+    /// as it sets aside: `sets_aside` tries this many bytes, then fewer. Once it sets all of them aside, its report counts
+    /// again.
     pub(super) fn space(&self, stat: &StatVfs, sets_aside: impl FnOnce(u64) -> u64) -> Space {
         let space = space_of(stat);
-        if space.free == 0 || !self.refused.load(Ordering::Relaxed) {
+        if space.free <= TRIED || !self.refused.load(Ordering::Relaxed) {
             return space;
         }
-        let tried = TRIED.min(space.free);
-        let free = sets_aside(tried);
-        if free < tried {
+        let free = sets_aside(TRIED);
+        if free < TRIED {
             return Space { free, ..space };
         }
         self.refused.store(false, Ordering::Relaxed);
@@ -85,16 +85,28 @@ mod tests {
             room.space(stat, sets_aside).free
         };
         for errno in [Errno::DQUOT, Errno::NOSPC] {
-            assert_eq!(free(&stat, 0), all, "nobody was refused");
+            assert_eq!(free(&stat, 0), all, "no write was refused");
             room.note(errno);
             room.note(Errno::IO);
             assert_eq!([free(&stat, 0), free(&stat, TRIED - 1)], [0, TRIED / 2]);
             assert_eq!([free(&stat, TRIED), free(&stat, 0)], [all, all]);
         }
-        // Where less is left than what is tried.
-        stat.f_bavail = 1024;
+    }
+
+    /// A try takes room for a moment. Of a nearly full file system it once took all that was left, from the deletes.
+    #[test]
+    fn the_last_bytes_of_a_file_system_are_not_taken_for_a_try() {
+        let mut stat = rustix::fs::statvfs("/dev/shm").unwrap();
+        (stat.f_frsize, stat.f_files, stat.f_favail) = (4096, 0, 0);
+        let room = Room::default();
         room.note(Errno::NOSPC);
-        assert_eq!([free(&stat, 3 * MIB), free(&stat, 4 * MIB)], [2 * MIB, 4 * MIB]);
+        for pages in [0, 1, TRIED / 4096] {
+            stat.f_bavail = pages;
+            let tries = |_| panic!("it reports {pages} pages");
+            assert_eq!(room.space(&stat, tries).free, pages * 4096);
+        }
+        stat.f_bavail = TRIED / 4096 + 1;
+        assert_eq!(room.space(&stat, |most| most / 2).free, TRIED / 2, "the refusal still counts");
     }
 
     /// Users' writes once took the last inodes, and the deletes that would have freed some failed.

@@ -12,7 +12,7 @@
 //! One connection per device: with several, the driver does not let its time-out be turned off, and an outage of the server
 //! that is longer would fail requests (`nbd_xmit_timeout` in drivers/block/nbd.c).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use engine::block::Holder;
 use rustix::mm::MlockAllFlags;
 use rustix::process::configure_io_flusher_behavior;
 use serve::nbd::wire::{Export, LeaseRequest, flags};
-use serve::tls::TlsClientFiles;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use volume::Clock;
@@ -30,6 +29,7 @@ use self::client::{Connection, Failure, Secure};
 use self::identity::Identity;
 use self::link::{Around, Detached, End, Link};
 use super::kernel::{Backend, Device, Terms};
+use super::secure;
 use crate::command::chain;
 
 pub(super) mod client;
@@ -49,10 +49,12 @@ const FLAGS: u16 = flags::HAS_FLAGS
     | flags::CAN_MULTI_CONN;
 /// The exit status when another host holds the device. A supervisor that starts this command again leaves it at that.
 const HELD: u8 = 3;
+/// Why a lease stays whose server cannot be asked.
+pub(super) const UNHEARD: &str = "does not answer";
 /// The limit of one attempt to reach the server's machine.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// "Forever" for the kernel, which counts down in ticks of up to 1 ms in a signed 32-bit number on some machines.
-const FOREVER: Duration = Duration::from_secs(20 * 86400);
+pub(super) const FOREVER: Duration = Duration::from_secs(20 * 86400);
 
 /// Makes a block device of a server a disk of this machine
 ///
@@ -79,17 +81,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10809")]
     server: String,
 
-    /// Connect over TLS to a server whose certificate is signed by an authority in this file (PEM)
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-
-    /// The certificate of this machine that the server asks for (PEM)
-    #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
-    tls_cert: Option<PathBuf>,
-
-    /// The key of --tls-cert (PEM, not encrypted)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: secure::Files,
 
     /// Detach, which fails all I/O of the disk, when the server was away for so long; without it, wait forever
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
@@ -107,7 +100,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let device = Device::at(&args.device)?;
     // Read once: a read while the server is away could wait for this very disk.
-    let secure = args.secure()?;
+    let secure = args.tls.to(&args.server)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     match runtime.block_on(attach(args, &device, secure)) {
         Err(error) if is_of_another(&error) => {
@@ -127,20 +120,43 @@ fn is_of_another(error: &anyhow::Error) -> bool {
 impl Args {
     /// The lease to take, or the one that an earlier process took for this device.
     fn lease(&self, token: Option<u64>) -> LeaseRequest {
-        let Holder { id, name: holder_name } = holder::of(&self.device.display().to_string());
         let force = self.force && token.is_none();
-        LeaseRequest { name: self.name.clone(), holder: id, holder_name, token, force }
+        LeaseRequest { force, ..lease(&self.name, &self.device, token) }
     }
+}
 
-    /// TLS to the server, if the arguments ask for it.
-    fn secure(&self) -> anyhow::Result<Option<Secure>> {
-        let Some(ca) = self.tls_ca.clone() else { return Ok(None) };
-        let server = self.server.rsplit_once(':').filter(|_| !self.server.contains('/'));
-        let (host, _) = server.context("--tls-ca: TLS takes a server at HOST:PORT")?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let ours = self.tls_cert.clone().zip(self.tls_key.clone());
-        let client = TlsClientFiles { ca, ours }.client()?;
-        Ok(Some(Secure { client, host }))
+/// The lease of a block device for a device of this machine.
+fn lease(name: &str, device: &Path, token: Option<u64>) -> LeaseRequest {
+    let Holder { id: holder, name: holder_name } = holder::of(&device.display().to_string());
+    LeaseRequest { name: name.into(), holder, holder_name, token, force: false }
+}
+
+/// Gives up the lease of a device that no process serves any more, as its `attach` would have done.
+///
+/// # Errors
+/// The server could not be asked, or refused.
+pub(super) async fn give_up_lease(
+    identity: &Identity,
+    device: &Path,
+    secure: Option<&Secure>,
+) -> Result<(), Failure> {
+    let Identity { id, token, server, name, .. } = identity;
+    let lease = lease(name, device, *token);
+    let released = async {
+        let stream = client::dial(server).await?;
+        client::release(client::negotiate(stream, name, id, Some(&lease), secure).await?).await;
+        Ok(())
+    };
+    let released = tokio::select! {
+        released = released => released,
+        () = Clock::real().sleep(CONNECT_MAX) => {
+            Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+        }
+    };
+    match released {
+        // It was given up already, and another host may have it.
+        Err(Failure::Held(_)) => Ok(()),
+        released => released,
     }
 }
 
@@ -208,7 +224,7 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
     let link = Link::new(UnixStream::from_std(socket)?, around, clock, export, args.give_up);
     match link.run(first).await {
         Ok(Detached::Unheard) if is_leased => {
-            let kept = kept_lease(&args.server, &args.name, &path.to_string());
+            let kept = kept_lease(&args.server, &args.name, &path.to_string(), UNHEARD);
             tracing::warn!("{path} is detached; {kept}");
             Ok(())
         }
@@ -225,9 +241,9 @@ async fn attach(args: &Args, device: &Device, secure: Option<Secure>) -> anyhow:
 }
 
 /// Tells what a detach that the server does not hear of leaves there, and the ways out.
-pub(super) fn kept_lease(server: &str, name: &str, path: &str) -> String {
+pub(super) fn kept_lease(server: &str, name: &str, path: &str, why: &str) -> String {
     format!(
-        "the server at {server} does not answer, so block device {name} stays held by this host: \
+        "the server at {server} {why}, so block device {name} stays held by this host: \
          `plimsoll block attach {name} {path}` here takes it again without --force, and \
          `plimsoll block release {name}` at the server gives it up"
     )
