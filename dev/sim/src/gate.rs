@@ -48,16 +48,27 @@ const OP_BYTES_MAX: u64 = 16 * 1024;
 const TAGGED_FROM: u64 = 1 << 40;
 
 /// Origins of I/Os that are not of logs.
-const ORIGINS: [Origin; 9] = [
+const ORIGINS: [Origin; 20] = [
     Origin::UserRead,
     Origin::UserWrite,
+    Origin::UserChange,
     Origin::Open,
     Origin::Flush,
     Origin::Compaction { level: 0 },
     Origin::Compaction { level: 2 },
     Origin::Compaction { level: 6 },
+    Origin::Merge { space_pressure_percent: 0 },
+    Origin::Merge { space_pressure_percent: 90 },
+    Origin::Bulk,
     Origin::Copy,
+    Origin::Relief,
+    Origin::Rebuild,
     Origin::Scrub,
+    Origin::Prefetch,
+    Origin::Recycle { space_pressure_percent: 0 },
+    Origin::Recycle { space_pressure_percent: 90 },
+    Origin::Promotion,
+    Origin::WriteBack,
 ];
 
 type Device = Gate<Simulate<Trace<Mem>>>;
@@ -318,7 +329,8 @@ impl Stage {
 
     fn tag(&self, io: Io) -> u64 {
         let tagged = &mut self.audit.borrow_mut().tagged;
-        let of_user = matches!(io.origin, Origin::UserRead | Origin::UserWrite);
+        let of_user =
+            matches!(io.origin, Origin::UserRead | Origin::UserWrite | Origin::UserChange);
         tagged.push(Tagged { class: io.class(), of_user, deadline: io.deadline });
         tagged.len() as u64 - 1
     }

@@ -6,6 +6,7 @@
 //! those to the least loaded (TANGO).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId, mix, whole};
 use crate::intent::{Family, Kind};
@@ -22,6 +23,15 @@ const REMEMBERED: usize = 8;
 /// No volume gets more than this multiple of its share of the new tables.
 const SHARE_MAX: f64 = 2.0;
 
+/// Below this part of what is paid for, a volume's reads do not wait for each other.
+const IDLE: f64 = 0.7;
+
+/// A device is slower than another if it takes more than this many times as long for a read. Below that the difference is noise.
+const SLOWER: u32 = 2;
+
+/// Of the room of a volume with a faster device, this part is for logs, and tables that are read: 1/4.
+const FAST_SPARE: u64 = 4;
+
 /// Places each table on a volume with the fewest overlapping tables.
 ///
 /// | a new table at | is compared with |
@@ -36,10 +46,14 @@ const SHARE_MAX: f64 = 2.0;
 ///
 /// A volume that writes as many bytes as it can gets nothing while there is another. No volume gets more than twice its
 /// share of the last tables: otherwise an idle new volume, as the lightest, would get them all.
+///
+/// Where devices differ, a log, or a table that will be read, goes to one of the fastest whose line is not used for the most part.
+/// Other objects leave the last quarter of their room.
 #[derive(Clone, Debug)]
 pub struct LeastOverlap {
     seed: u64,
     by_heat: bool,
+    by_device: bool,
     /// Logs are counted separately: they may have other candidates, and are far fewer.
     last: Last,
     last_logs: Last,
@@ -56,13 +70,21 @@ impl LeastOverlap {
     /// Places by counts. The same seed and the same events give the same choices.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, by_heat: false, last: Last::default(), last_logs: Last::default() }
+        let (last, last_logs) = (Last::default(), Last::default());
+        Self { seed, by_heat: false, by_device: true, last, last_logs }
     }
 
     /// Weighs a table by the reads a second of its overlapping part, where there are any.
     #[must_use]
     pub const fn by_heat(mut self) -> Self {
         self.by_heat = true;
+        self
+    }
+
+    /// Takes all devices for equally fast: a baseline.
+    #[must_use]
+    pub const fn of_equal_devices(mut self) -> Self {
+        self.by_device = false;
         self
     }
 }
@@ -79,11 +101,17 @@ impl Placement for LeastOverlap {
         keep_if_any(&mut best, |c| !c.saturated);
         let share = Share::among(&best);
         keep_if_any(&mut best, |c| last.has_room(c.volume, share.of(c)));
+        if self.by_device {
+            keep_by_device(&mut best, new);
+        }
         if best.len() > 1 {
             let overlaps = Overlaps::of_new(new, tables, self.by_heat);
             keep_least(&mut best, |c| overlaps.on(c.volume), |least| least + 1e-6);
-            let weight = |c: &Candidate| c.weight + per(f64::from(new.rate), c.paid);
-            keep_least(&mut best, weight, |least| (least * (1.0 + TIE)).max(least + TIE_MIN));
+            keep_least(
+                &mut best,
+                |c| weight_with(c, f64::from(new.rate)),
+                |least| (least * (1.0 + TIE)).max(least + TIE_MIN),
+            );
             keep_least(&mut best, |c| c.in_flight as f64, |least| least);
             keep_least(&mut best, |c| last.count(c.volume) as f64 / share.of(c), |least| least);
         }
@@ -219,6 +247,29 @@ fn keep_least(
     volumes.retain(|c| of(c) <= most(least));
 }
 
-fn per(rate: f64, paid: f64) -> f64 {
-    if paid > 0.0 { rate / paid } else { 0.0 }
+/// Keeps the volumes whose devices suit an object, where all of them are known.
+fn keep_by_device(volumes: &mut Vec<&Candidate>, new: New<'_>) {
+    if volumes.iter().any(|c| c.answer.is_zero()) {
+        return;
+    }
+    let rate = f64::from(new.rate);
+    if rate > 0.0 || new.intent.is_log() {
+        let idle = |c: &&Candidate| weight_with(c, rate) <= IDLE;
+        let answers = volumes.iter().copied().filter(idle).map(|c| c.answer);
+        if let Some(fastest) = answers.min() {
+            volumes.retain(|c| idle(c) && !is_slower(c.answer, fastest));
+        }
+    } else if let Some(slowest) = volumes.iter().map(|c| c.answer).max() {
+        let has_spare = |c: &Candidate| c.free >= c.total / FAST_SPARE;
+        keep_if_any(volumes, |c| !is_slower(slowest, c.answer) || has_spare(c));
+    }
+}
+
+fn is_slower(answer: Duration, than: Duration) -> bool {
+    answer > than.saturating_mul(SLOWER)
+}
+
+/// The weight of a volume with so many reads a second more.
+fn weight_with(volume: &Candidate, rate: f64) -> f64 {
+    volume.weight + if volume.paid > 0.0 { rate / volume.paid } else { 0.0 }
 }

@@ -15,6 +15,7 @@ mod stripe;
 mod tables;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use fragment::{Code, CodeError, Fragment};
 pub use hash::Hash;
@@ -52,6 +53,8 @@ pub struct Candidate {
     pub in_flight: u64,
     /// Whether it writes as many bytes a second as it can.
     pub saturated: bool,
+    /// What its device usually takes for a read; zero if unknown.
+    pub answer: Duration,
 }
 
 impl Candidate {
@@ -67,6 +70,7 @@ impl Candidate {
             weight: 0.0,
             in_flight: 0,
             saturated: false,
+            answer: Duration::ZERO,
         }
     }
 

@@ -4,13 +4,15 @@
 //! policy NAME [CHUNK]              begins a case
 //! volume ID FREE of TOTAL          a volume that answers, or its new state
 //! volume ID away                   one that does not
-//! load ID [WORD VALUE]…            its load: weight, paid, in-flight, saturated yes
+//! load ID [WORD VALUE]…            its load: weight, paid, in-flight, saturated yes, answers-us
 //! table ID FAMILY LEVEL FROM TO on ID… [rate READS] [leaving]     an existing table
 //! moved ID LEVEL · leaving ID · on ID ID… · gone ID               changes of one
 //! object ID KIND [LEN]             places an object; the answer stands below
 //! object ID table LEN FAMILY LEVEL FROM TO [rate READS]           a table, which exists from now on
 //! ```
 //! `UPDATE_EXPECT=1 cargo test` rewrites the answers; review the diff.
+
+use std::time::Duration;
 
 use expect_test::expect_file;
 use proptest::prelude::*;
@@ -140,6 +142,7 @@ fn load(volume: &mut Candidate, state: &[&str]) {
             ["paid", value] => volume.paid = number(value),
             ["in-flight", value] => volume.in_flight = bytes(value),
             ["saturated", value] => volume.saturated = value == "yes",
+            ["answers-us", value] => volume.answer = Duration::from_micros(number(value) as u64),
             _ => panic!("no such load: {pair:?}"),
         }
     }

@@ -1,5 +1,7 @@
 //! Chooses volumes for objects, further copies and fragments, by placement and the space that volumes report.
 
+use std::time::Duration;
+
 use policy::placement::{Candidate, Layout, VolumeId};
 use volume::{Error, ErrorKind, Space};
 
@@ -58,7 +60,11 @@ impl Spread {
                 || taken.contains(&volume)
                 || draining.contains(&volume);
             all.push(match space {
-                Ok(Space { total, free, .. }) if !is_out => Candidate::new(volume, free, total),
+                Ok(Space { total, free, .. }) if !is_out => {
+                    let device = self.0.members.volume(volume);
+                    let answer = device.map_or(Duration::ZERO, |on| on.expected_read().answer);
+                    Candidate { answer, ..Candidate::new(volume, free, total) }
+                }
                 Err(e) if !is_out => {
                     away.push((volume, e));
                     Candidate::away(volume)

@@ -28,6 +28,8 @@ pub(super) struct Case {
     pub(super) time: Option<Duration>,
     /// Threads of every store; `None` for a number in proportion to its volumes.
     pub(super) threads: Option<usize>,
+    /// Operations a second that each store is asked for; `None` for as many as it does.
+    pub(super) offered: Option<u64>,
 }
 
 impl compare::Case for Case {
@@ -85,7 +87,8 @@ impl Case {
         let threads = self.threads.unwrap_or(by_volume);
         let (mix, time) = (self.mix.clone(), self.run_time(scale));
         let (keys, lead) = (self.keys, scale.lead);
-        Settings { mix, keys, threads, lead, time, target_per_sec: None, seed }
+        let target_per_sec = self.offered;
+        Settings { mix, keys, threads, lead, time, target_per_sec, seed }
     }
 }
 

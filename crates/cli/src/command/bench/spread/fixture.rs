@@ -83,18 +83,20 @@ impl Image {
         if scheme.grows {
             forks.push(Mem::new(&label(forks.len() + 1)));
         }
-        let (contract, wide) = (contract()?, wide()?);
-        let (mut volumes, contract) = match real {
+        let wide = wide()?;
+        let (mut volumes, contracts) = match real {
             None => {
+                let contracts = scheme.contracts()?;
                 // The one that joins does so under its contract.
-                let at_first = |at| if at < scheme.volumes { &wide } else { &contract };
+                let at_first = |at| if at < scheme.volumes { &wide } else { &contracts[at] };
                 let forks = forks.iter().enumerate();
-                (forks.map(|(at, fork)| simulated(fork, at_first(at))).collect(), contract)
+                (forks.map(|(at, fork)| simulated(fork, at_first(at))).collect(), contracts)
             }
             Some(real) => {
                 let copied = |at: usize| on_real(&forks[at], &real.all[at]);
                 let volumes: Vec<_> = compare::at_once(forks.len(), copied)?;
-                (volumes, real.all[0].contract.clone())
+                let all = real.all.iter().take(volumes.len());
+                (volumes, all.map(|volume| volume.contract.clone()).collect())
             }
         };
         let joins = if scheme.grows { volumes.pop() } else { None };
@@ -105,7 +107,7 @@ impl Image {
         });
         let counted_by =
             real.map_or(CountedBy::Simulator, |real| real.counted_by(scheme.volumes_max()));
-        Ok(Fixture { store, contract, counters, joins, counted_by })
+        Ok(Fixture { store, contracts, counters, joins, counted_by })
     }
 }
 
@@ -137,7 +139,8 @@ fn count(device: Option<&Arc<Device>>, counters: &VolumeCounters, counted: Count
 /// A store of one scheme.
 pub(super) struct Fixture {
     pub(super) store: Store,
-    contract: Contract,
+    /// In the order of the counters.
+    contracts: Vec<Contract>,
     counters: Vec<VolumeCounters>,
     /// The volume that will join.
     joins: Option<Volume>,
@@ -157,12 +160,12 @@ impl Fixture {
     /// Applies the contract from now on. Real volumes have it from the beginning.
     pub(super) fn enforce(&self) {
         if self.counted_by == CountedBy::Simulator {
-            self.set_contract(&self.contract);
+            for (counters, contract) in self.counters.iter().zip(&self.contracts) {
+                if let Some(device) = self.store.devices().get(&counters.label) {
+                    device.set_contract(contract);
+                }
+            }
         }
-    }
-
-    fn set_contract(&self, contract: &Contract) {
-        self.store.devices().here().iter().for_each(|device| device.set_contract(contract));
     }
 
     /// Adds the volume that will join, if there is one, during the run.
@@ -198,15 +201,17 @@ impl Fixture {
     }
 
     pub(super) fn paid(&self) -> Paid {
-        let iops = self.contract.paid_iops().unwrap_or(0);
-        let iops = self.store.devices().here().iter().map(|_| iops).collect();
+        let here = self.store.devices().here().len();
+        let lines = self.contracts.iter().take(here).map(Contract::line_iops);
+        let iops = lines.map(|line| line.unwrap_or(0.0) as u64).collect();
         Paid { iops, rho: Share::default().rho() }
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
         if self.counted_by == CountedBy::Simulator {
             // Running compactions end sooner under a fast contract.
-            self.set_contract(&wide()?);
+            let wide = wide()?;
+            self.store.devices().here().iter().for_each(|device| device.set_contract(&wide));
         }
         self.store.close().context("closing a store that was measured")
     }

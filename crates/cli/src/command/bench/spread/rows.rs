@@ -12,8 +12,8 @@ use bench::ycsb::{Distribution, Workload};
 use super::case::Case;
 use super::scale::Scale;
 use super::schemes::{
-    BASELINES, COPIED, GROWN, IOPS, OURS, PLACED, ROUND_ROBIN, SINGLE, Scheme, TANGO, THREE,
-    THREE_OURS,
+    BASELINES, COPIED, GROWN, IOPS, MIXED, MIXED_EQUALS, MIXED_HASH, MIXED_ROUND_ROBIN, OURS,
+    PLACED, ROUND_ROBIN, SINGLE, Scheme, TANGO, THREE, THREE_OURS,
 };
 
 /// A row of this bench.
@@ -42,6 +42,7 @@ pub(super) fn all(scale: &Scale) -> Vec<Row> {
         b23(scale),
         b24(),
         b24t(scale),
+        b24d(),
     ]
 }
 
@@ -55,6 +56,7 @@ fn mixed(percent: u32) -> Case {
         keys: Keys::Ycsb(Distribution::Zipfian),
         time: None,
         threads: None,
+        offered: None,
     }
 }
 
@@ -108,6 +110,7 @@ fn b17w() -> Row {
         time: None,
         // The number of threads is fixed, so that latencies compare.
         threads: Some(WRITERS),
+        offered: None,
     };
     let ratios =
         |cell: &Cell, figure| cell.against(SINGLE.name, [THREE.name, THREE_OURS.name], figure);
@@ -301,4 +304,31 @@ fn b24t(scale: &Scale) -> Row {
         let title = "B24t: operations by read share";
         writer.bars(title, "operations a second", cells, Run::QPS);
     })
+}
+
+/// Operations a second that are offered to six different volumes, about two fifths of what they do.
+const OFFERED: u64 = 400;
+
+/// Two volumes each of io2, gp3 and disks.
+fn b24d() -> Row {
+    let case = |percent: u32| Case {
+        name: format!("{percent} % reads, different devices"),
+        schemes: vec![MIXED_ROUND_ROBIN, MIXED_HASH, MIXED_EQUALS, MIXED],
+        offered: Some(OFFERED),
+        ..mixed(percent)
+    };
+    let about = "How soon does a pool of fast and slow devices answer that is not at its line?";
+    Row::new("B24d", about, [90, 50].map(case))
+        .compare("{case}: operations", "/s", |cell| figures(cell, Run::QPS))
+        .compare("{case}: mean latency", "us", |cell| figures(cell, Run::MEAN))
+        .tell(|writer, cells| {
+            for cell in cells {
+                for other in [MIXED_ROUND_ROBIN, MIXED_HASH, MIXED_EQUALS] {
+                    let ratios = cell.ratios(OURS.name, other.name, Run::mean_us);
+                    let what = format!("{}: mean latency, ours / {}", cell.case, other.name);
+                    writer.check("B24d", &what, ratios, [0.0, 1.0]);
+                }
+            }
+            writer.bars("B24d: mean latency on different devices", "us", cells, Run::MEAN);
+        })
 }

@@ -5,11 +5,14 @@
 
 use std::time::Duration;
 
+use policy::contract::spec::Bought;
+use policy::contract::{Contract, catalogue};
 use policy::migrate::{Policy, Terms};
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
-use policy::units::KIB;
+use policy::units::{Bytes, GIB, KIB};
 use pool::spread::Opening;
 
+use super::fixture::contract;
 use super::scale::{VOLUMES, VOLUMES_WRITTEN};
 
 /// The placement of new tables.
@@ -22,7 +25,15 @@ pub(super) enum Placed {
     Stripe(u64),
     /// Apart from tables that are read together.
     LeastOverlap,
+    /// The same, as if all devices were equally fast.
+    LeastOverlapOfEquals,
 }
+
+/// Operations a second of an io2 volume: as many as a gp3 volume has here.
+const IO2: u64 = 200;
+
+/// Bytes of a volume other than gp3, which only its contract asks for.
+const SIZE: u64 = 100 * GIB;
 
 /// The seed of tie-breaks.
 const SEED: u64 = 1;
@@ -35,6 +46,7 @@ impl Placed {
             Self::Hash => Opening::new(Hash),
             Self::Stripe(kib) => Opening::new(Stripe::new(kib * KIB)),
             Self::LeastOverlap => Opening::new(LeastOverlap::new(SEED)),
+            Self::LeastOverlapOfEquals => Opening::new(LeastOverlap::new(SEED).of_equal_devices()),
         }
     }
 }
@@ -49,6 +61,8 @@ pub(super) struct Scheme {
     pub(super) migrate: Policy,
     /// Whether one more volume joins after the lead.
     pub(super) grows: bool,
+    /// Whether the devices of its volumes differ: two each of io2, gp3 and disks.
+    pub(super) mixed: bool,
     /// The description in reports.
     pub(super) about: &'static str,
 }
@@ -60,6 +74,7 @@ pub(super) const SINGLE: Scheme = Scheme {
     placed: Placed::Single,
     migrate: Policy::Off,
     grows: false,
+    mixed: false,
     about: "one large volume, which is paid for as many operations as each of the others",
 };
 
@@ -69,6 +84,7 @@ pub(super) const ROUND_ROBIN: Scheme = Scheme {
     placed: Placed::RoundRobin,
     migrate: Policy::Off,
     grows: false,
+    mixed: false,
     about: "tables in turn",
 };
 
@@ -120,6 +136,18 @@ pub(super) const GROWN: Scheme = Scheme {
     ..OURS
 };
 
+/// Pools of different devices.
+pub(super) const MIXED_ROUND_ROBIN: Scheme = Scheme { mixed: true, ..ROUND_ROBIN };
+pub(super) const MIXED_HASH: Scheme = Scheme { mixed: true, ..HASH };
+pub(super) const MIXED_EQUALS: Scheme = Scheme {
+    name: "ours of equals",
+    placed: Placed::LeastOverlapOfEquals,
+    mixed: true,
+    about: "ours as if all devices were equally fast",
+    ..OURS
+};
+pub(super) const MIXED: Scheme = Scheme { mixed: true, ..OURS };
+
 /// Its parts, each alone.
 pub(super) const PLACED: Scheme =
     Scheme { name: "placement only", migrate: Policy::Off, about: "ours without copies", ..OURS };
@@ -151,6 +179,21 @@ pub(super) const IOPS: Scheme = Scheme {
 pub(super) const DECIDE_EVERY: Duration = Duration::from_secs(2);
 
 impl Scheme {
+    /// The contracts of its volumes, also of one that joins.
+    pub(super) fn contracts(&self) -> anyhow::Result<Vec<Contract>> {
+        let io2 = || {
+            catalogue::find("io2")?
+                .contract(Some(Bytes(SIZE)), Bought { iops: Some(IO2), ..Bought::default() })
+        };
+        let disk = || catalogue::find("hdd-7200")?.contract(Some(Bytes(SIZE)), Bought::default());
+        let of = |at: usize| match at / 2 % 3 {
+            0 if self.mixed => Ok(io2()?),
+            2 if self.mixed => Ok(disk()?),
+            _ => contract(),
+        };
+        (0..self.volumes_max()).map(of).collect()
+    }
+
     /// Its volumes in the end.
     pub(super) fn volumes_max(&self) -> usize {
         self.volumes + usize::from(self.grows)
