@@ -62,15 +62,15 @@ pub(super) struct Connection {
 }
 
 /// TLS to a server.
-pub(super) struct Secure {
-    pub(super) client: TlsClient,
+pub(in super::super) struct Secure {
+    pub(in super::super) client: TlsClient,
     /// The name or address in the server's certificate.
-    pub(super) host: String,
+    pub(in super::super) host: String,
 }
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(in super::super) enum Failure {
     /// The server is not there, or not yet: try again.
     #[error(transparent)]
     Away(#[from] io::Error),

@@ -12,7 +12,7 @@ pub(in super::super) struct Identity {
     /// Of the device while it is attached, by whichever process.
     pub(super) id: [u8; 16],
     /// Transmission flags that the kernel got.
-    pub(super) flags: u16,
+    pub(in super::super) flags: u16,
     /// Of the lease, if the device was attached with one.
     pub(in super::super) token: Option<Token>,
     pub(in super::super) server: String,
