@@ -21,7 +21,7 @@ pub const PAID_UNKNOWN: f64 = 10_000.0;
 pub struct Seen {
     /// Which volume.
     pub volume: VolumeId,
-    /// Operations a second that are paid for, if that is limited.
+    /// Operations a second that are paid for, or that the arm of a disk does; `None` if nothing limits them.
     pub paid: Option<u64>,
     /// Logs and manifests: the volume's operations so far that others waited for. It only grows.
     pub commits: u64,

@@ -23,11 +23,11 @@ const REMEMBERED: usize = 8;
 /// No volume gets more than this multiple of its share of the new tables.
 const SHARE_MAX: f64 = 2.0;
 
-/// Below this part of what is paid for, a volume's reads do not wait for each other.
-const IDLE: f64 = 0.7;
-
 /// A device is slower than another if it takes more than this many times as long for a read. Below that the difference is noise.
 const SLOWER: u32 = 2;
+
+/// At a greater part of what is paid for, waits are taken for as long as at this one.
+const USED_MAX: f64 = 0.99;
 
 /// Of the room of a volume with a faster device, this part is for logs, and tables that are read: 1/4.
 const FAST_SPARE: u64 = 4;
@@ -47,8 +47,8 @@ const FAST_SPARE: u64 = 4;
 /// A volume that writes as many bytes as it can gets nothing while there is another. No volume gets more than twice its
 /// share of the last tables: otherwise an idle new volume, as the lightest, would get them all.
 ///
-/// Where devices differ, a log, or a table that will be read, goes to one of the fastest whose line is not used for the most part.
-/// Other objects leave the last quarter of their room.
+/// Where devices differ, a log, or a table that will be read, goes where a read is expected to end soonest: on one of the fastest, until
+/// reads wait there for their turn. Other objects leave the last quarter of the room of faster devices.
 #[derive(Clone, Debug)]
 pub struct LeastOverlap {
     seed: u64,
@@ -247,26 +247,36 @@ fn keep_least(
     volumes.retain(|c| of(c) <= most(least));
 }
 
-/// Keeps the volumes whose devices suit an object, where all of them are known.
+/// Keeps the volumes whose devices suit an object, where all of them are known and some are slower than others.
 fn keep_by_device(volumes: &mut Vec<&Candidate>, new: New<'_>) {
-    if volumes.iter().any(|c| c.answer.is_zero()) {
+    let answers = || volumes.iter().map(|c| c.answer);
+    let (Some(fastest), Some(slowest)) = (answers().min(), answers().max()) else { return };
+    if fastest.is_zero() || !is_slower(slowest, fastest) {
         return;
     }
     let rate = f64::from(new.rate);
     if rate > 0.0 || new.intent.is_log() {
-        let idle = |c: &&Candidate| weight_with(c, rate) <= IDLE;
-        let answers = volumes.iter().copied().filter(idle).map(|c| c.answer);
-        if let Some(fastest) = answers.min() {
-            volumes.retain(|c| idle(c) && !is_slower(c.answer, fastest));
-        }
-    } else if let Some(slowest) = volumes.iter().map(|c| c.answer).max() {
+        let times = volumes.iter().map(|c| read_time(c, rate));
+        let Some(least) = times.min() else { return };
+        volumes.retain(|c| !is_slower(read_time(c, rate), least));
+    } else {
         let has_spare = |c: &Candidate| c.free >= c.total / FAST_SPARE;
         keep_if_any(volumes, |c| !is_slower(slowest, c.answer) || has_spare(c));
     }
 }
 
-fn is_slower(answer: Duration, than: Duration) -> bool {
-    answer > than.saturating_mul(SLOWER)
+/// How long a read would take with so many reads a second more: that of the device, and the mean wait for its turn where
+/// requests come at random and each takes an equal part of a second (the formula of Pollaczek and Khinchine).
+fn read_time(volume: &Candidate, rate: f64) -> Duration {
+    if volume.paid <= 0.0 {
+        return volume.answer;
+    }
+    let used = weight_with(volume, rate).min(USED_MAX);
+    volume.answer + Duration::from_secs_f64(used / (2.0 * (1.0 - used)) / volume.paid)
+}
+
+fn is_slower(time: Duration, than: Duration) -> bool {
+    time > than.saturating_mul(SLOWER)
 }
 
 /// The weight of a volume with so many reads a second more.

@@ -43,7 +43,7 @@ impl LoadSampler {
             let commits = meters.iter().map(|m| m.classes[Class::Commit.index()].spent.ops);
             seen.push(Seen {
                 volume: id,
-                paid: meters.iter().map(|meter| meter.contract.paid_iops()).sum(),
+                paid: meters.iter().map(|meter| Some(meter.contract.line_iops()? as u64)).sum(),
                 commits: commits.sum(),
                 saturated: meters.iter().all(is_saturated),
             });
