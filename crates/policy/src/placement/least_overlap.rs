@@ -26,6 +26,9 @@ const SHARE_MAX: f64 = 2.0;
 /// A device is slower than another if it takes more than this many times as long for a read. Below that the difference is noise.
 const SLOWER: u32 = 2;
 
+/// Reads that take at most this many times as long as the shortest are equal.
+const SOON: f64 = 1.25;
+
 /// At a greater part of what is paid for, waits are taken for as long as at this one.
 const USED_MAX: f64 = 0.99;
 
@@ -258,7 +261,7 @@ fn keep_by_device(volumes: &mut Vec<&Candidate>, new: New<'_>) {
     if rate > 0.0 || new.intent.is_log() {
         let times = volumes.iter().map(|c| read_time(c, rate));
         let Some(least) = times.min() else { return };
-        volumes.retain(|c| !is_slower(read_time(c, rate), least));
+        volumes.retain(|c| read_time(c, rate) <= least.mul_f64(SOON));
     } else {
         let has_spare = |c: &Candidate| c.free >= c.total / FAST_SPARE;
         keep_if_any(volumes, |c| !is_slower(slowest, c.answer) || has_spare(c));
