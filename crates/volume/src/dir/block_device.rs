@@ -1,4 +1,4 @@
-//! The block device under a directory, and the kernel's counters of it: whether other processes use it, whether each
+//! The block device under a directory, and the kernel's counters of it or of those that it is made of: whether other processes use it, whether each
 //! request becomes one I/O, and whether the tokens of a gate are what the device did.
 
 use std::fs;
@@ -11,6 +11,8 @@ use rustix::fs::{major, minor};
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BlockDevice {
     device: PathBuf,
+    /// What its I/Os become: those that it is made of (LVM, dm-crypt, md), or itself.
+    lowest: Vec<PathBuf>,
 }
 
 impl BlockDevice {
@@ -19,12 +21,14 @@ impl BlockDevice {
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let number = fs::metadata(path).ok()?.dev();
-        let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
-        let mut device = fs::canonicalize(link).ok()?;
-        if device.join("partition").exists() {
-            device.pop();
-        }
-        let found = Self { device };
+        Self::at(&format!("/sys/dev/block/{}:{}", major(number), minor(number)))
+    }
+
+    fn at(link: impl AsRef<Path>) -> Option<Self> {
+        let device = whole(link.as_ref())?;
+        let mut lowest = Vec::new();
+        add_lowest(&device, &mut lowest);
+        let found = Self { device, lowest };
         found.ios().is_some().then_some(found)
     }
 
@@ -35,10 +39,11 @@ impl BlockDevice {
     }
 
     /// I/Os that ended since the device was attached: reads and writes, each as the device had it, after the kernel split
-    /// and merged requests.
+    /// and merged requests. Of a device that is made of others, theirs: the device mapper counts before requests are merged.
     #[must_use]
     pub fn ios(&self) -> Option<u64> {
-        ios(&fs::read_to_string(self.device.join("stat")).ok()?)
+        let of = |device: &PathBuf| ios(&fs::read_to_string(device.join("stat")).ok()?);
+        self.lowest.iter().map(of).sum()
     }
 
     /// The largest I/O that the kernel sends to it, in bytes: it splits larger requests.
@@ -46,6 +51,25 @@ impl BlockDevice {
     pub fn request_bytes_max(&self) -> Option<u64> {
         let kib = fs::read_to_string(self.device.join("queue/max_sectors_kb")).ok()?;
         Some(kib.trim().parse::<u64>().ok()? * 1024)
+    }
+}
+
+/// The device that a link leads to, and all of it where that is a partition.
+fn whole(link: &Path) -> Option<PathBuf> {
+    let mut device = fs::canonicalize(link).ok()?;
+    if device.join("partition").exists() {
+        device.pop();
+    }
+    Some(device)
+}
+
+/// Adds the devices that this one is made of, or itself, each once.
+fn add_lowest(device: &Path, lowest: &mut Vec<PathBuf>) {
+    let below = fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
+    let below: Vec<_> = below.filter_map(|entry| whole(&entry.path())).collect();
+    below.iter().for_each(|device| add_lowest(device, lowest));
+    if below.is_empty() && !lowest.iter().any(|known| known == device) {
+        lowest.push(device.into());
     }
 }
 
@@ -64,6 +88,35 @@ mod tests {
         let stat = "   12  1  96  3   30  2  240  9  0  11  12  0 0 0 0 5 6\n";
         assert_eq!(ios(stat), Some(42));
         assert_eq!(ios(""), None);
+    }
+
+    /// A sync on LVM was charged with every block of the journal, which the device gets in one write.
+    #[test]
+    fn the_lowest_devices_of_a_stack_count() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |path: &str| tree.path().join(path);
+        let make = |path: &str, ios: u64| {
+            fs::create_dir_all(at(path).join("slaves")).unwrap();
+            fs::write(at(path).join("stat"), format!("{ios} 0 0 0 0 0 0 0 0 0 0\n")).unwrap();
+        };
+        let link = |of: &str, to: &str| {
+            let name = Path::new(to).file_name().unwrap();
+            std::os::unix::fs::symlink(at(to), at(of).join("slaves").join(name)).unwrap();
+        };
+        [("a", 1), ("b", 10), ("raid", 100), ("volume", 1000)].map(|(path, ios)| make(path, ios));
+        // The same disk by two partitions, and another one.
+        for partition in ["a/a1", "a/a2"] {
+            make(partition, 7);
+            fs::write(at(partition).join("partition"), "1").unwrap();
+            link("raid", partition);
+        }
+        link("raid", "b");
+        link("volume", "raid");
+        let ios = |path: &str| BlockDevice::at(at(path)).and_then(|device| device.ios());
+        assert_eq!(["volume", "raid", "a/a1", "b"].map(ios), [11, 11, 1, 10].map(Some));
+        assert_eq!(BlockDevice::at(at("volume")).unwrap().name(), "volume");
+        fs::remove_file(at("b/stat")).unwrap();
+        assert_eq!(BlockDevice::at(at("volume")), None, "not all of it is counted");
     }
 
     #[test]
