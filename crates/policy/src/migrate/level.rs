@@ -111,7 +111,8 @@ fn next<'a>(
         let Some((index, _)) = best else { return Err(refused) };
         let table = tables.remove(index);
         let targets = (0..view.volumes.len()).filter(|&at| {
-            view.is_target(at, table) || view.has_slack(at) && view.has_room(at, table)
+            (view.is_target(at, table) || view.has_slack(at) && view.has_room(at, table))
+                && view.relieves(from, at)
         });
         let Some(to) = view.lightest(table, 0.0, targets) else {
             refused = view.no_target(table);
@@ -215,6 +216,7 @@ mod tests {
                 free: 0,
                 total: 0,
                 held: 0,
+                answer: std::time::Duration::ZERO,
             }).collect();
             let copies = (0..count as u16).map(|id| Replica {
                 volume: VolumeId(id),

@@ -14,8 +14,10 @@
 //!
 //! The ways to spread heat share the rest: which tables to leave alone, what copies may cost, and which copies to
 //! remove. [`Policy::Tango`] is the published way, [`Policy::Iops`] its baseline, and [`Policy::Level`] is new here.
+//! Where devices differ, [`Policy::Level`] also copies tables that are read on slow ones to faster ones.
 //! Repairs and drains come before heat under every policy, and also with [`Policy::Off`].
 
+mod hasten;
 mod iops;
 mod jobs;
 mod level;
@@ -144,6 +146,8 @@ pub struct Volume {
     pub total: u64,
     /// Bytes of the pool there.
     pub held: u64,
+    /// What its device usually takes for a read; zero if unknown.
+    pub answer: Duration,
 }
 
 /// The state of a volume.
@@ -244,6 +248,8 @@ impl Table {
     }
 }
 
+/// A device is faster than another if a read of that one takes more than this many times as long. Below that the difference is noise.
+const FASTER: u32 = 2;
 /// A volume is hot when users take this part of its line,
 const HOT_USED: f64 = 0.95;
 /// or when their mean wait exceeds this,
@@ -363,6 +369,9 @@ impl Planner {
                 balance.balance(&mut view, &mut plan);
             } else {
                 plan.skipped.count(Skip::Calm);
+            }
+            if self.policy == Policy::Level {
+                hasten::hasten(&mut view, &mut plan);
             }
             plan.initial_replicas = view.initial_replicas();
         }

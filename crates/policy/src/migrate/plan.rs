@@ -64,11 +64,13 @@ pub enum Why {
     Drain,
     /// Its reads are too many for the volume.
     Heat,
+    /// It is read on slower devices than it could be.
+    Speed,
 }
 
 impl Why {
     /// All of them, the most important first.
-    pub const ALL: [Self; 3] = [Self::Repair, Self::Drain, Self::Heat];
+    pub const ALL: [Self; 4] = [Self::Repair, Self::Drain, Self::Heat, Self::Speed];
 
     /// Its name in metrics and logs.
     #[must_use]
@@ -77,7 +79,14 @@ impl Why {
             Self::Repair => "repair",
             Self::Drain => "drain",
             Self::Heat => "heat",
+            Self::Speed => "speed",
         }
+    }
+
+    /// Whether it is made for the replication target, and not for the sake of reads.
+    #[must_use]
+    pub const fn is_for_target(self) -> bool {
+        matches!(self, Self::Repair | Self::Drain)
     }
 }
 

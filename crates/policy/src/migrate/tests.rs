@@ -3,7 +3,7 @@
 //! ```text
 //! policy NAME [KEY=VALUE]...             begins a case; min and max are numbers of copies
 //! volume ID [STATE] [KEY=VALUE]...       a volume or its new state: line, bytes, used, now, wait,
-//!                                        weight, free (of 100GiB), held
+//!                                        weight, free (of 100GiB), held, answers-us
 //! table ID LEN RATE on VOLUME[:SHARE]... [leaving=SECONDS] [young]
 //! gone ID                                a table goes
 //! flight ID FROM TO                      a running copy
@@ -24,7 +24,7 @@ use crate::units::{GIB, MIB};
 
 #[test]
 fn the_cases_are_decided_as_written() {
-    for file in ["tango", "level", "iops", "jobs", "reclaim"] {
+    for file in ["tango", "level", "iops", "jobs", "reclaim", "hasten"] {
         let path = format!("{}/testdata/migrate/{file}.txt", env!("CARGO_MANIFEST_DIR"));
         let cases = std::fs::read_to_string(&path).expect("the cases are in the repository");
         expect_file![path].assert_eq(&Stage::replay(&cases));
@@ -89,6 +89,7 @@ impl Stage {
             free: 90 * GIB,
             total: 100 * GIB,
             held: 100 * GIB,
+            answer: Duration::ZERO,
         };
         if !self.volumes.iter().any(|volume| volume.id == id) {
             self.volumes.push(usual);
@@ -106,6 +107,7 @@ impl Stage {
                 Some(("wait", ms)) => volume.wait = Duration::from_millis(number(ms)),
                 Some(("weight", weight)) => volume.weight = number(weight),
                 Some(("free", free)) => volume.free = parse_size(free),
+                Some(("answers-us", us)) => volume.answer = Duration::from_micros(number(us)),
                 Some(("held", held)) => volume.held = parse_size(held),
                 Some((key, _)) => panic!("no such key: {key:?}"),
             }

@@ -1,10 +1,11 @@
 //! A snapshot during planning: planned steps count as done.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::{
-    BAND, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, INITIAL_LOAD, InitialReplicas, Plan,
-    Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, bytes_per_sec,
+    BAND, COPY_SHARE, Copying, FASTER, HOT_DECISIONS, HOT_USED, INITIAL_LOAD, InitialReplicas,
+    Plan, Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, bytes_per_sec,
     reserve, worth,
 };
 use crate::placement::{Candidate, VolumeId};
@@ -143,8 +144,13 @@ impl<'a> View<'a> {
         }
         let line = lines.iter().sum::<f64>() / lines.len() as f64;
         let cold = worth(self.terms.every);
-        let stays = |copy: &&Replica| self.state(copy.volume) == State::Active;
         let copied = self.pool.tables.iter().filter(|table| {
+            // A copy on a slower device than another one balances nothing.
+            let fastest = self.answer_of(table).unwrap_or(Duration::MAX);
+            let stays = |copy: &&Replica| {
+                let answer = self.at(copy.volume).map_or(Duration::ZERO, |at| self.answer(at));
+                self.state(copy.volume) == State::Active && answer <= fastest.saturating_mul(FASTER)
+            };
             table.copies.iter().filter(stays).count() > needed && table.heat() >= cold
         });
         let mut copied: Vec<_> = copied.map(|table| table.rate).collect();
@@ -205,6 +211,25 @@ impl<'a> View<'a> {
         }
         tables.sort_by(|a, b| b.heat().total_cmp(&a.heat()).then(a.object.cmp(&b.object)));
         tables
+    }
+
+    /// What the device of a volume usually takes for a read; zero if unknown.
+    pub(super) fn answer(&self, at: usize) -> Duration {
+        self.pool.volumes[at].answer
+    }
+
+    /// The same of the fastest copy of a table that can be read; `None` if that is not known of all of them.
+    pub(super) fn answer_of(&self, table: &Table) -> Option<Duration> {
+        let readable = table.copies.iter().filter_map(|copy| self.at(copy.volume));
+        let readable = readable.filter(|&at| self.pool.volumes[at].state.answers());
+        readable.map(|at| self.answer(at)).min().filter(|answer| !answer.is_zero())
+    }
+
+    /// Whether reads of a volume would go to a copy on the volume `to`: its device does not take far longer than they take
+    /// now, wait included.
+    pub(super) fn relieves(&self, from: usize, to: usize) -> bool {
+        let (answer, wait) = (self.answer(from), self.pool.volumes[from].wait);
+        answer.is_zero() || self.answer(to) <= (answer + wait) * FASTER
     }
 
     /// Whether a volume that is not hot has room for a copy that it would not soon drop again.
@@ -274,7 +299,7 @@ impl<'a> View<'a> {
         let readable = table.copies.iter().filter_map(|copy| self.at(copy.volume));
         let readable: Vec<_> =
             readable.filter(|&at| self.pool.volumes[at].state.answers()).collect();
-        let is_last = readable.len() == 1 && why != Why::Heat && self.terms.copies_min > 1;
+        let is_last = readable.len() == 1 && why.is_for_target() && self.terms.copies_min > 1;
         let from = readable.into_iter().min_by(|&a, &b| self.weight(a).total_cmp(&self.weight(b)));
         let from = from.ok_or(Skip::Target)?;
         let (blocks, bytes) = (table.blocks(), table.len as f64);

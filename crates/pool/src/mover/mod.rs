@@ -214,18 +214,18 @@ impl Mover {
         self.keep_redundancy(&volumes).await;
     }
 
-    /// As [`Mover::decide`], but only for the replication target: copies planned for heat stay.
+    /// As [`Mover::decide`], but only for the replication target: copies planned for the sake of reads stay.
     async fn mend(&mut self, loads: &[GateLoad]) {
         let now = self.clock.now();
         let (volumes, plan) = self.plan(loads, now, |planner, seen| planner.mend(seen)).await;
         self.drop_copies(plan.drops);
-        let for_heat = std::mem::take(&mut self.planned).into_iter();
-        let for_heat = for_heat.filter(|copying| {
-            copying.why == Why::Heat
+        let for_reads = std::mem::take(&mut self.planned).into_iter();
+        let for_reads = for_reads.filter(|copying| {
+            !copying.why.is_for_target()
                 && plan.copies.iter().all(|planned| planned.object != copying.object)
         });
-        let for_heat: Vec<_> = for_heat.collect();
-        self.planned = plan.copies.into_iter().chain(for_heat).collect();
+        let for_reads: Vec<_> = for_reads.collect();
+        self.planned = plan.copies.into_iter().chain(for_reads).collect();
         self.keep_redundancy(&volumes).await;
     }
 
@@ -408,7 +408,7 @@ impl Mover {
                 let how = match copying.why {
                     Why::Heat => How::from(Io::new(Origin::Relief, Step::Data)),
                     _ if copying.is_last => self.rebuild(vec![copying.from, copying.to]),
-                    Why::Repair | Why::Drain => How::from(IO),
+                    Why::Repair | Why::Drain | Why::Speed => How::from(IO),
                 };
                 self.under_way.push(Box::pin(async move {
                     let result = pool.copy_by(id, copying.to, &how).await.map(drop);
@@ -477,7 +477,7 @@ impl Mover {
         let mut figures = self.figures.lock();
         match result {
             Ok(()) => {
-                self.news |= copying.why != Why::Heat;
+                self.news |= copying.why.is_for_target();
                 self.planner.copied(copying.object, now);
                 figures.made[copying.why as usize] += 1;
                 figures.bytes += copying.len;

@@ -51,6 +51,12 @@ impl Spread {
         }
     }
 
+    /// What the device of a volume usually takes for a read; zero if unknown.
+    pub(crate) fn usual_answer(&self, volume: VolumeId) -> Duration {
+        let device = self.0.members.volume(volume);
+        device.map_or(Duration::ZERO, |device| device.expected_read().answer)
+    }
+
     /// The space of each volume that may take an object, and the errors of those that do not answer.
     async fn candidates(&self, failed: &[At], taken: &[VolumeId]) -> (Vec<Candidate>, Vec<At>) {
         let draining = self.0.journal.draining();
@@ -60,11 +66,10 @@ impl Spread {
                 || taken.contains(&volume)
                 || draining.contains(&volume);
             all.push(match space {
-                Ok(Space { total, free, .. }) if !is_out => {
-                    let device = self.0.members.volume(volume);
-                    let answer = device.map_or(Duration::ZERO, |on| on.expected_read().answer);
-                    Candidate { answer, ..Candidate::new(volume, free, total) }
-                }
+                Ok(Space { total, free, .. }) if !is_out => Candidate {
+                    answer: self.usual_answer(volume),
+                    ..Candidate::new(volume, free, total)
+                },
                 Err(e) if !is_out => {
                     away.push((volume, e));
                     Candidate::away(volume)

@@ -22,7 +22,7 @@ prop_compose! {
         let wait = Duration::from_millis(if hot { 5 } else { 0 });
         let id = VolumeId(0);
         let line_bytes = f64::INFINITY;
-        Volume { id, state, line, line_bytes, used, used_now: used, wait, weight, free, total: free + more, held: more / 2 }
+        Volume { id, state, line, line_bytes, used, used_now: used, wait, weight, free, total: free + more, held: more / 2, answer: Duration::ZERO }
     }
 }
 

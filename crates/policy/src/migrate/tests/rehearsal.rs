@@ -153,6 +153,7 @@ impl Rehearsal {
                 free: 900 << 30,
                 total: 1000 << 30,
                 held: 1000 << 30,
+                answer: Duration::ZERO,
             }
         });
         volumes.collect()
