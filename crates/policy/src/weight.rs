@@ -9,6 +9,7 @@
 //! replaces; otherwise all outputs of a compaction would go to the volume that was lightest.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::heat::Second;
 use crate::placement::{Candidate, VolumeId};
@@ -27,6 +28,8 @@ pub struct Seen {
     pub commits: u64,
     /// Whether it moves as many bytes a second as it can.
     pub saturated: bool,
+    /// What its device usually takes for a read; zero if unknown.
+    pub answer: Duration,
 }
 
 /// The weights of a pool's volumes.
@@ -41,6 +44,7 @@ pub struct Weights {
 struct Carried {
     paid: f64,
     saturated: bool,
+    answer: Duration,
     /// Reads a second at the last measurement.
     reads: f64,
     /// Operations a second for logs and flushes.
@@ -61,6 +65,7 @@ impl Default for Carried {
         Self {
             paid: PAID_UNKNOWN,
             saturated: false,
+            answer: Duration::ZERO,
             reads: 0.0,
             writes: 0.0,
             commits_before: None,
@@ -90,10 +95,11 @@ impl Weights {
         for &volume in reads.keys() {
             self.volumes.entry(volume).or_default();
         }
-        for Seen { volume, paid, saturated, .. } in seen {
+        for Seen { volume, paid, saturated, answer, .. } in seen {
             let carried = self.volumes.entry(*volume).or_default();
             carried.paid = paid.map_or(PAID_UNKNOWN, |paid| paid.max(1) as f64);
             carried.saturated = *saturated;
+            carried.answer = *answer;
         }
         for (volume, carried) in &mut self.volumes {
             carried.reads = reads.get(volume).copied().unwrap_or(0.0);
@@ -148,6 +154,12 @@ impl Weights {
         self.volumes.get(&volume).map_or(PAID_UNKNOWN, |carried| carried.paid)
     }
 
+    /// What the device of a volume usually takes for a read; zero if unknown.
+    #[must_use]
+    pub fn answer(&self, volume: VolumeId) -> Duration {
+        self.volumes.get(&volume).map_or(Duration::ZERO, |carried| carried.answer)
+    }
+
     /// Adds the load of a volume to a candidate of which only the room is known.
     #[must_use]
     pub fn on(&self, volume: Candidate) -> Candidate {
@@ -157,6 +169,7 @@ impl Weights {
             weight: self.weight(volume.volume),
             in_flight: carried.map_or(0, |carried| carried.in_flight),
             saturated: carried.is_some_and(|carried| carried.saturated),
+            answer: self.answer(volume.volume),
             ..volume
         }
     }
@@ -172,7 +185,7 @@ mod tests {
     const V: VolumeId = VolumeId(3);
 
     fn seen(commits: u64) -> [Seen; 1] {
-        [Seen { volume: V, paid: Some(100), commits, saturated: false }]
+        [Seen { volume: V, paid: Some(100), commits, saturated: false, answer: Duration::ZERO }]
     }
 
     fn reads(rate: f64) -> BTreeMap<VolumeId, f64> {

@@ -291,6 +291,14 @@ impl Contract {
         paid.or_else(|| Some(self.disk.as_ref()?.random_iops(self.op_bytes_max)))
     }
 
+    /// What a small read usually takes below the limits; zero if the contract does not say.
+    #[must_use]
+    pub fn usual_read(&self) -> Duration {
+        const SMALL: u64 = 4096;
+        let arm = self.disk.as_ref().map(|disk| 1.0 / disk.random_iops(SMALL));
+        self.latency.read.p50 + arm.map_or(Duration::ZERO, Duration::from_secs_f64)
+    }
+
     /// Paid bytes a second, if they are limited; the smallest, as above.
     #[must_use]
     pub fn paid_bytes_per_sec(&self) -> Option<u64> {

@@ -180,7 +180,7 @@ impl LoadHistory {
                 free,
                 total,
                 held: held.get(&id).map_or(0, |held| held.bytes),
-                answer: pool.usual_answer(id),
+                answer: pool.placing().answer(id),
             }
         });
         join_all(volumes).await

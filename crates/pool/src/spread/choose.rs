@@ -1,7 +1,5 @@
 //! Chooses volumes for objects, further copies and fragments, by placement and the space that volumes report.
 
-use std::time::Duration;
-
 use policy::placement::{Candidate, Layout, VolumeId};
 use volume::{Error, ErrorKind, Space};
 
@@ -51,12 +49,6 @@ impl Spread {
         }
     }
 
-    /// What the device of a volume usually takes for a read; zero if unknown.
-    pub(crate) fn usual_answer(&self, volume: VolumeId) -> Duration {
-        let device = self.0.members.volume(volume);
-        device.map_or(Duration::ZERO, |device| device.expected_read().answer)
-    }
-
     /// The space of each volume that may take an object, and the errors of those that do not answer.
     async fn candidates(&self, failed: &[At], taken: &[VolumeId]) -> (Vec<Candidate>, Vec<At>) {
         let draining = self.0.journal.draining();
@@ -66,10 +58,7 @@ impl Spread {
                 || taken.contains(&volume)
                 || draining.contains(&volume);
             all.push(match space {
-                Ok(Space { total, free, .. }) if !is_out => Candidate {
-                    answer: self.usual_answer(volume),
-                    ..Candidate::new(volume, free, total)
-                },
+                Ok(Space { total, free, .. }) if !is_out => Candidate::new(volume, free, total),
                 Err(e) if !is_out => {
                     away.push((volume, e));
                     Candidate::away(volume)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::contract::OP_BYTES_MAX;
@@ -184,6 +185,11 @@ impl Placing {
     /// The paid rate of a volume, which stands for a weight of 1, in operations a second.
     pub(crate) fn paid(&self, volume: VolumeId) -> f64 {
         self.decider.lock().weights.paid(volume)
+    }
+
+    /// What the device of a volume usually takes for a read; zero if unknown.
+    pub(crate) fn answer(&self, volume: VolumeId) -> Duration {
+        self.decider.lock().weights.answer(volume)
     }
 
     /// Whether a table is leaving, or gone.

@@ -23,16 +23,23 @@ pub(crate) struct Jitter<V> {
 struct Shared {
     clock: Clock,
     random: Mutex<Xoshiro256PlusPlus>,
+    /// What each call takes besides.
+    each: Duration,
     manifest_syncs: AtomicU64,
 }
 
 impl<V> Jitter<V> {
     pub(crate) fn new(inner: V, clock: &Clock, seed: u64) -> Self {
+        Self::slow(inner, clock, seed, Duration::ZERO)
+    }
+
+    /// The same, with calls that take this much longer.
+    pub(crate) fn slow(inner: V, clock: &Clock, seed: u64, each: Duration) -> Self {
         let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed));
         let clock = clock.clone();
         Self {
             inner,
-            shared: Arc::new(Shared { clock, random, manifest_syncs: AtomicU64::new(0) }),
+            shared: Arc::new(Shared { clock, random, each, manifest_syncs: AtomicU64::new(0) }),
         }
     }
 
@@ -50,6 +57,7 @@ impl Shared {
 
     async fn around<T>(&self, call: impl Future<Output = T>) -> T {
         self.wait().await;
+        self.clock.sleep(self.each).await;
         let done = call.await;
         self.wait().await;
         done

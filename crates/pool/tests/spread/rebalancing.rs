@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all, join3, select};
 use parking_lot::Mutex;
 use policy::budget::Share;
-use policy::contract::{Contract, Counted, Limit};
+use policy::contract::{Contract, Counted, Latency, Limit, Percentiles};
 use policy::intent::{Family, KeyRange, Kind};
 use policy::latency::Times;
 use policy::migrate::{Policy, Terms, Whence, Why};
@@ -48,14 +48,26 @@ impl Scene {
     }
 
     async fn open_with(clock: &Clock, mems: Vec<Mem>, copies: usize) -> Self {
+        Self::open_slow(clock, mems, copies, Duration::ZERO, Latency::default()).await
+    }
+
+    /// On volumes of this latency as their contract has it, of which the first takes longer.
+    async fn open_slow(
+        clock: &Clock,
+        mems: Vec<Mem>,
+        copies: usize,
+        slow: Duration,
+        latency: Latency,
+    ) -> Self {
         let limit = Limit { counts: Counted::Ops, rate_per_sec: LINE, depth: LINE };
-        let contract = Contract { limits: vec![limit], ..Contract::unlimited() };
-        let gate = |mem: &Mem| {
+        let contract = Contract { limits: vec![limit], latency, ..Contract::unlimited() };
+        let gate = |(at, mem): (usize, &Mem)| {
             let share = Share::default();
-            let slow = Jitter::new(mem.clone(), clock, 1);
-            Arc::new(Gate::new(slow, mem.label(), &contract, share, clock.clone()))
+            let each = if at == 0 { slow } else { Duration::ZERO };
+            let device = Jitter::slow(mem.clone(), clock, 1, each);
+            Arc::new(Gate::new(device, mem.label(), &contract, share, clock.clone()))
         };
-        let gates: Vec<_> = mems.iter().map(gate).collect();
+        let gates: Vec<_> = mems.iter().enumerate().map(gate).collect();
         let members = mems.iter().zip(&gates);
         let members = members.map(|(mem, gate)| Member::new(mem.label(), Arc::clone(gate)));
         let opening = Opening::new(Single).copies(copies).create_if_missing(POOL);
@@ -94,12 +106,17 @@ impl Scene {
 
     /// Reads tables as fast as gates allow, with sixteen concurrent reads.
     async fn read_tables(&self, tables: u64) {
+        self.read_by(16, Duration::ZERO, tables).await;
+    }
+
+    /// Reads tables by so many readers, each of which pauses behind a read.
+    async fn read_by(&self, readers: u64, pause: Duration, tables: u64) {
         let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(5));
         let handles = (0..tables).map(async |number| {
             self.pool.open_handle(&name(&format!("t{number}"))).await.expect("it is there")
         });
         let handles = join_all(handles).await;
-        let readers = (0..16).map(async |_| {
+        let readers = (0..readers).map(async |_| {
             loop {
                 let (table, page) = {
                     let mut random = random.lock();
@@ -109,6 +126,7 @@ impl Scene {
                 let began = self.clock.now();
                 handles[table].read_at(page * 4096, into, READ).await.expect("a page");
                 self.took.lock().record(self.clock.now().since(began));
+                self.clock.sleep(pause).await;
             }
         });
         join_all(readers).await;
@@ -123,6 +141,7 @@ impl Scene {
                 paid: Some(LINE),
                 commits: gate.meter().classes[Class::Commit.index()].spent.ops,
                 saturated: false,
+                answer: gate.meter().usual_read,
             });
             self.pool.on_second(second, &seen.collect::<Vec<_>>());
         }
@@ -237,6 +256,37 @@ fn becomes_level(leaving: bool) {
         assert!((2..=TABLES * 2).contains(&heat), "{figures:?}");
         assert_eq!(figures.bytes, heat * MIB);
         assert_eq!((figures.times.count(), figures.failed, figures.gone), (heat, 0, 0));
+    });
+}
+
+/// No volume is near its line.
+#[test]
+fn tables_that_are_read_on_a_slow_device_are_copied_to_a_faster_one() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let usual = Percentiles::constant(Duration::from_micros(200));
+        let latency = Latency { read: usual, write: usual };
+        let slow = Duration::from_millis(8);
+        let scene = Scene::open_slow(&clock, mems(3), 1, slow, latency).await;
+        scene.write_tables().await;
+        let (mover, figures) = scene.mover(Policy::Level);
+        let p99 = |from: &Times| {
+            let took = scene.took.lock().clone();
+            took.since(from).quantile(0.99).expect("there were some")
+        };
+        let story = async {
+            clock.sleep(seconds(15)).await;
+            assert!(p99(&Times::default()) > slow, "all is on the first volume");
+            clock.sleep(seconds(45)).await;
+            let (before, reads) = (scene.took.lock().clone(), scene.reads());
+            clock.sleep(seconds(20)).await;
+            assert!(p99(&before) < slow / 8, "{:?}", p99(&before));
+            assert_eq!(scene.reads()[0], reads[0], "no read waits for the first volume");
+        };
+        let readers = scene.read_by(2, Duration::from_millis(20), TABLES);
+        while_told(story, join3(readers, scene.weigh(0), mover)).await;
+        let made = figures.lock().made;
+        assert_eq!((made[Why::Speed as usize], made[Why::Heat as usize]), (TABLES, 0));
     });
 }
 

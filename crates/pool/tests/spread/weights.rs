@@ -1,5 +1,7 @@
 //! A pool's knowledge of its tables, and the weights of its volumes.
 
+use std::time::Duration;
+
 use policy::intent::{Family, KeyRange, Kind};
 use policy::placement::{Keys, LeastOverlap, RoundRobin, VolumeId};
 use policy::purpose::{Origin, Step};
@@ -73,6 +75,7 @@ fn seen(pool: &Spread, paid: u64) -> Vec<Seen> {
             paid: Some(paid),
             commits: 0,
             saturated: false,
+            answer: Duration::ZERO,
         })
         .collect()
 }

@@ -94,6 +94,9 @@ pub struct Meter {
     pub purposes: [PurposeFigures; Purpose::ALL.len()],
     /// How long the device took to answer in each class, without waits at this gate.
     pub answers: [Times; Class::ALL.len()],
+    /// What the device usually takes for a small read: the median since the opening, or what the contract says before there
+    /// were enough; zero if neither is known.
+    pub usual_read: Duration,
     /// What was granted to each store, in the order of their numbers.
     pub tenants: Vec<(Tenant, TenantFigures)>,
     /// Spending of the last ten whole tenths of a second.

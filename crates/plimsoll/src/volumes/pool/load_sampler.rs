@@ -1,5 +1,7 @@
 //! Samples the load of a pool's volumes once a second, so that placement knows which of them can carry more.
 
+use std::time::Duration;
+
 use policy::heat::Second;
 use policy::purpose::Class;
 use policy::time::NANOS_PER_SEC;
@@ -46,11 +48,19 @@ impl LoadSampler {
                 paid: meters.iter().map(|meter| Some(meter.contract.line_iops()? as u64)).sum(),
                 commits: commits.sum(),
                 saturated: meters.iter().all(is_saturated),
+                answer: usual_read(&meters),
             });
         }
         // The number of seconds fits for 136 years.
         now.into_iter().for_each(|now| self.pool.on_second(now, &seen));
     }
+}
+
+/// What a read of several devices usually takes, in the mean; zero if one is not known.
+fn usual_read(meters: &[Meter]) -> Duration {
+    let known = meters.iter().map(|meter| Some(meter.usual_read).filter(|time| !time.is_zero()));
+    let sum: Option<Duration> = known.sum();
+    sum.unwrap_or_default() / u32::try_from(meters.len()).unwrap_or(u32::MAX).max(1)
 }
 
 fn is_saturated(meter: &Meter) -> bool {

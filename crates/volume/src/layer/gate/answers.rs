@@ -14,6 +14,9 @@ const READS: u64 = 8;
 /// After so long without a small read, the mean counts half: a device that was slow is tried again.
 const FORGET: Duration = Duration::from_secs(1);
 
+/// From so many small reads on, what they usually take is known.
+const USUAL: u64 = 100;
+
 /// A histogram for each class, and one for each kind of I/O.
 #[derive(Default)]
 pub(super) struct Answers {
@@ -54,6 +57,12 @@ impl Answers {
         let idle = now.since(Instant::from_nanos(self.read_at.load(Ordering::Relaxed)));
         let halves = idle.as_nanos() / FORGET.as_nanos();
         Duration::from_nanos(nanos.checked_shr(halves.try_into().unwrap_or(u32::MAX)).unwrap_or(0))
+    }
+
+    /// The median of all small reads; `None` before there were enough.
+    pub(super) fn usual_read(&self) -> Option<Duration> {
+        let times = self.kinds[IoKind::SmallRead.index()].times();
+        if times.count() < USUAL { None } else { times.quantile(0.5) }
     }
 
     pub(super) fn of(&self, class: Class) -> Times {
