@@ -281,7 +281,9 @@ fn tables_that_are_read_on_a_slow_device_are_copied_to_a_faster_one() {
             let (before, reads) = (scene.took.lock().clone(), scene.reads());
             clock.sleep(seconds(20)).await;
             assert!(p99(&before) < slow / 8, "{:?}", p99(&before));
-            assert_eq!(scene.reads()[0], reads[0], "no read waits for the first volume");
+            // It is tried again now and then.
+            let by = |at: usize| scene.reads()[at] - reads[at];
+            assert!(by(0) * 50 < by(1) + by(2), "{} of {}", by(0), by(1) + by(2));
         };
         let readers = scene.read_by(2, Duration::from_millis(20), TABLES);
         while_told(story, join3(readers, scene.weigh(0), mover)).await;
