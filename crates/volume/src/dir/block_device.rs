@@ -103,7 +103,9 @@ mod tests {
             let name = Path::new(to).file_name().unwrap();
             std::os::unix::fs::symlink(at(to), at(of).join("slaves").join(name)).unwrap();
         };
-        [("a", 1), ("b", 10), ("raid", 100), ("volume", 1000)].map(|(path, ios)| make(path, ios));
+        for (path, ios) in [("a", 1), ("b", 10), ("raid", 100), ("volume", 1000)] {
+            make(path, ios);
+        }
         // The same disk by two partitions, and another one.
         for partition in ["a/a1", "a/a2"] {
             make(partition, 7);
