@@ -33,17 +33,12 @@ fn volume(mem: &Mem) -> Volume {
 
 impl Stage {
     fn new(volumes: u64, copies: usize) -> Self {
-        Self::with_memory(volumes, copies, 32 << 20, 1 << 20)
-    }
-
-    /// With so much memory for keys, and so large a buffer of points: what a store keeps grows with it.
-    fn with_memory(volumes: u64, copies: usize, memory: u64, buffer_bytes: u64) -> Self {
         let mem = |n| Mem::with_capacity(&format!("v{n}"), CAPACITY / volumes);
         let mems: Vec<_> = (0..volumes).map(mem).collect();
         let pool = Pool::builder().volumes(mems.iter().map(volume)).copies(copies).open().unwrap();
         let pool = Arc::new(pool);
         let options = kv::Options {
-            memory,
+            memory: 32 << 20,
             compression: Compression::None,
             compression_last: Compression::None,
             ..kv::Options::default()
@@ -114,10 +109,7 @@ fn in_time(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn keys_leave_points_the_room_for_their_deletes() {
-    // The points keep more than the keys, whose own reserve would leave enough otherwise.
-    let mut stage = Stage::with_memory(1, 1, 4 << 20, 8 << 20);
-    let kept = stage.points.room_kept();
-    assert!(kept > 3 * (stage.pool.reserve() - kept) / 2, "{kept} of {}", stage.pool.reserve());
+    let mut stage = Stage::new(1, 1);
     // An eighth of the pool.
     (0..CAPACITY / 8 / TEXT as u64).for_each(|_| assert!(stage.point()));
     let mut keys = 0;
@@ -125,7 +117,11 @@ fn keys_leave_points_the_room_for_their_deletes() {
         keys += 1;
     }
     assert!(stage.keys.health().writes_refused.is_some());
-    assert!(stage.free() >= kept, "{} of {kept} bytes are left to the points", stage.free());
+    let kept = stage.points.room_kept();
+    let own = stage.pool.reserve() - kept;
+    eprintln!("free {} kept {kept} own {own}", stage.free());
+    // The last flushes may have some of the keys' reserve, which alone would be as much as the points keep.
+    assert!(stage.free() >= kept + own / 2, "{} of {kept} and {own} bytes are left", stage.free());
     let all = Span { from: 0, to: stage.time };
     stage.points.delete(Selector::all("db"), all).expect("a full pool takes deletes");
     in_time("room is back for points", || stage.point());
