@@ -44,8 +44,12 @@ impl Stage {
             ..kv::Options::default()
         };
         let keys = kv::Store::builder().pool(Arc::clone(&pool)).options(options).open().unwrap();
-        let options =
-            Options { buffer_bytes, source_bytes: 64 << 10, wal_bytes: 2 << 20, ..Options::new(1) };
+        let options = Options {
+            buffer_bytes: 1 << 20,
+            source_bytes: 64 << 10,
+            wal_bytes: 2 << 20,
+            ..Options::new(1)
+        };
         let points = Store::builder().pool(Arc::clone(&pool)).options(options).open().unwrap();
         points.create_database(database()).unwrap();
         let random = Xoshiro256PlusPlus::seed_from_u64(1);
