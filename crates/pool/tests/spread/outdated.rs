@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use policy::units::{KIB, MIB};
 use pool::spread::{Drained, Left, Spread};
 use rand::{RngExt, SeedableRng};
@@ -180,7 +180,8 @@ fn changes_that_are_no_writes_are_copied_too() {
     });
 }
 
-/// A durable write fails on both copies, on one of them after it reached the device; beside it another fails on one copy.
+/// A write fails on both copies, on one of them after it reached the device. A sync that covers neither it nor another write has
+/// ended well meanwhile; the other one fails on one copy.
 #[test]
 fn bytes_in_doubt_are_copied_too() {
     let rig = Rig::new(2);
@@ -188,13 +189,21 @@ fn bytes_in_doubt_are_copied_too() {
         let pool = rig.open().await;
         let object = create(&pool, LEN).await;
         let rule = |effect, volume| Rule::new(effect).volume(volume).named("*.inp").on(Op::Write);
-        // The first write of each volume is that of the first change, the second one that of the other.
+        // On each volume the first write is that of the first change, the second one that of the other.
+        let slow = |ms| Effect::Slow(Duration::from_millis(ms));
         rig.plan.inject(rule(Effect::FailAfter(ErrorKind::Io), "s0").nth(0));
+        rig.plan.inject(rule(slow(1), "s0").nth(0));
         rig.plan.inject(rule(Effect::Fail(ErrorKind::Io), "s1"));
-        rig.plan.inject(rule(Effect::Slow(Duration::from_millis(1)), "s1").nth(1));
-        let failed = object.write_durable(5 * PIECE, filled(BLOCK, 5), IO);
-        let taken = object.write_durable(7 * PIECE, filled(BLOCK, 7), IO);
-        let (failed, taken) = join(failed, taken).await;
+        rig.plan.inject(rule(slow(1), "s1").nth(0));
+        rig.plan.inject(rule(slow(2), "s1").nth(1));
+        let failed = object.write_at(5 * PIECE, filled(BLOCK, 5), IO);
+        let taken = object.write_at(7 * PIECE, filled(BLOCK, 7), IO);
+        let synced = async {
+            rig.clock.sleep(Duration::from_micros(100)).await;
+            object.sync(IO).await.unwrap();
+            assert_eq!(places(&pool, "blocks").await, [0, 1]);
+        };
+        let (failed, taken, ()) = join3(failed, taken, synced).await;
         failed.unwrap_err();
         taken.unwrap();
         assert_eq!(places(&pool, "blocks").await, [0]);
