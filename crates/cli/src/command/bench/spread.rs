@@ -110,7 +110,7 @@ fn describe(
     if let Some(real) = real {
         real.describe(report);
     } else {
-        let contract = fixture::contract()?;
+        let contract = scale::contract()?;
         report.notes.push(format!(
             "volumes are simulated on memory: gp3, IOPS and bytes a second divided by {VOLUME_DIVISOR}: {} paid \
              operations a second each",

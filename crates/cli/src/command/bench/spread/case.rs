@@ -13,8 +13,8 @@ use volume::task::block_on;
 
 use super::super::fixture::{GAP, levels};
 use super::super::real::RealVolumes;
-use super::fixture::{Fixture, Image, OPENING, contract};
-use super::scale::{SHAPE, Scale, VOLUMES};
+use super::fixture::{Fixture, Image, OPENING};
+use super::scale::{SHAPE, Scale, VOLUMES, contract};
 use super::schemes::Scheme;
 
 /// A load, for several schemes.

@@ -22,10 +22,10 @@ use volume::dir::BlockDevice;
 use volume::dir::{Dir, DirOptions};
 use volume::mem::Mem;
 
-use super::super::fixture::{compact, family, gp3, options, wide};
+use super::super::fixture::{compact, family, options, wide};
 use super::super::real::{RealVolume, RealVolumes};
 use super::super::watched::{CopyIo, Watched};
-use super::scale::{SHAPE, Scale, VOLUME_DIVISOR};
+use super::scale::{SHAPE, Scale};
 use super::schemes::{Placed, Scheme};
 
 /// Loading threads.
@@ -33,11 +33,6 @@ const LOADERS: usize = 4;
 
 /// The time to open the stores of a group, for estimates of the duration.
 pub(super) const OPENING: Duration = Duration::from_secs(4);
-
-/// The contract of a measured volume.
-pub(super) fn contract() -> anyhow::Result<Contract> {
-    gp3(1, VOLUME_DIVISOR)
-}
 
 /// A loaded database, closed.
 pub(super) struct Image {

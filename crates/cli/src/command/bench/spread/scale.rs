@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bench::Profile;
 use bench::ycsb::Shape;
+use policy::contract::Contract;
 use policy::units::{KIB, MIB};
 
-use super::super::fixture::Sizes;
+use super::super::fixture::{Sizes, gp3};
 
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,11 @@ pub(super) const VOLUMES: usize = 6;
 
 /// Volumes of the paper's random writes.
 pub(super) const VOLUMES_WRITTEN: usize = 3;
+
+/// The contract of a measured volume.
+pub(super) fn contract() -> anyhow::Result<Contract> {
+    gp3(1, VOLUME_DIVISOR)
+}
 
 impl Scale {
     /// The scale of a profile, with `runs` if the user asked for a number.

@@ -12,8 +12,7 @@ use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
 use policy::units::{Bytes, GIB, KIB};
 use pool::spread::Opening;
 
-use super::fixture::contract;
-use super::scale::{VOLUMES, VOLUMES_WRITTEN};
+use super::scale::{VOLUMES, VOLUMES_WRITTEN, contract};
 
 /// The placement of new tables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
