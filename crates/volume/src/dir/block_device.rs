@@ -21,7 +21,7 @@ impl BlockDevice {
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let number = fs::metadata(path).ok()?.dev();
-        Self::at(&format!("/sys/dev/block/{}:{}", major(number), minor(number)))
+        Self::at(format!("/sys/dev/block/{}:{}", major(number), minor(number)))
     }
 
     fn at(link: impl AsRef<Path>) -> Option<Self> {
