@@ -1,6 +1,9 @@
 //! `plimsoll block detach`: frees a device that `attach` took.
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::thread;
 
 use anyhow::bail;
 use tokio::runtime::Builder;
@@ -54,11 +57,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         Terms { size: device.size()?, flags: identity.flags, backend: &backend, wait: FOREVER };
     // The kernel takes a new socket only if no `attach` serves the device.
     let orphan = device.reconnect(&terms).ok();
+    orphan.as_ref().map(drain).transpose()?;
     device.disconnect()?;
     println!("{path} is detached");
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let why = match orphan {
-        Some(_socket) => {
+        Some(_) => {
             let given = give_up_lease(&identity, &args.device, secure.as_ref());
             runtime.block_on(given).err().map(|failure| match failure {
                 Failure::Away(error) => format!("cannot be asked ({error})"),
@@ -75,6 +79,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let Identity { server, name, .. } = &identity;
         eprintln!("plimsoll: {}", kept_lease(server, name, &path.to_string(), &why));
     }
+    Ok(())
+}
+
+/// Reads what the kernel sends, until it closes the socket: it sends requests that were under way again, and could not
+/// detach the device before they are sent.
+fn drain(socket: &UnixStream) -> io::Result<()> {
+    let mut socket = socket.try_clone()?;
+    socket.set_nonblocking(false)?;
+    thread::spawn(move || io::copy(&mut socket, &mut io::sink()));
     Ok(())
 }
 
