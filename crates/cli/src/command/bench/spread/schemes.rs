@@ -141,8 +141,9 @@ pub(super) const MIXED_HASH: Scheme = Scheme { mixed: true, ..HASH };
 pub(super) const MIXED_EQUALS: Scheme = Scheme {
     name: "ours of equals",
     placed: Placed::LeastOverlapOfEquals,
+    migrate: Policy::Off,
     mixed: true,
-    about: "ours as if all devices were equally fast",
+    about: "ours as if all devices were equally fast: without copies, since no volume is at its line",
     ..OURS
 };
 pub(super) const MIXED: Scheme = Scheme { mixed: true, ..OURS };
