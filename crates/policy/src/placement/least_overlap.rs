@@ -268,8 +268,8 @@ fn keep_by_device(volumes: &mut Vec<&Candidate>, new: New<'_>) {
     }
 }
 
-/// How long a read would take with so many reads a second more: that of the device, and the mean wait for its turn where
-/// requests come at random and each takes an equal part of a second (the formula of Pollaczek and Khinchine).
+/// How long a read would take if `rate` more came each second: the device's time, and the mean wait for a turn. The formula of
+/// Pollaczek and Khinchine gives the wait of requests that come at random and take equally long.
 fn read_time(volume: &Candidate, rate: f64) -> Duration {
     if volume.paid <= 0.0 {
         return volume.answer;
@@ -282,7 +282,7 @@ fn is_slower(time: Duration, than: Duration) -> bool {
     time > than.saturating_mul(SLOWER)
 }
 
-/// The weight of a volume with so many reads a second more.
+/// The weight that a volume would have if `rate` more reads came each second.
 fn weight_with(volume: &Candidate, rate: f64) -> f64 {
     volume.weight + if volume.paid > 0.0 { rate / volume.paid } else { 0.0 }
 }

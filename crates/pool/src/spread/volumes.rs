@@ -265,8 +265,8 @@ impl Spread {
         let is_unused = slot.set_closed(true);
         // Of copies that missed a change since the volume began to be emptied.
         pool.catalog.give_up_outdated_on(volume);
-        self.flush().await?;
-        let empty = self.must_be_empty(&slot, is_unused);
+        let flushed = self.flush().await;
+        let empty = flushed.and_then(|()| self.must_be_empty(&slot, is_unused));
         self.remove_member(&slot, empty).await?;
         if let Some(device) = &slot.volume {
             self.make_blank(&**device).await;

@@ -109,7 +109,7 @@ impl Scene {
         self.read_by(16, Duration::ZERO, tables).await;
     }
 
-    /// Reads tables by so many readers, each of which pauses behind a read.
+    /// So many readers read tables. Each pauses after a read.
     async fn read_by(&self, readers: u64, pause: Duration, tables: u64) {
         let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(5));
         let handles = (0..tables).map(async |number| {

@@ -14,7 +14,7 @@ const READS: u64 = 8;
 /// After so long without a small read, the mean counts half: a device that was slow is tried again.
 const FORGET: Duration = Duration::from_secs(1);
 
-/// From so many small reads on, what they usually take is known.
+/// The gate tells the median of small reads once it has counted this many.
 const USUAL: u64 = 100;
 
 /// A histogram for each class, and one for each kind of I/O.
