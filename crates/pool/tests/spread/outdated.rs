@@ -282,29 +282,6 @@ fn an_outdated_copy_goes_with_its_object_its_volume_or_the_process() {
     });
 }
 
-/// Its volume stayed closed to new objects, though it was not removed.
-#[test]
-fn a_volume_that_could_not_be_removed_takes_objects_again() {
-    let rig = Rig::new(3);
-    block_on(async {
-        let pool = rig.open().await;
-        create(&pool, PIECE).await;
-        let volume = pool.volume_id("s1").unwrap();
-        assert_eq!(pool.drain(volume, COPY, |_: Drained| ()).await.unwrap(), Left::default());
-        // An edit that no volume takes.
-        pool.remove(&name("blocks")).await.unwrap();
-        rig.plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)));
-        pool.remove_volume(volume).await.unwrap_err();
-        rig.plan.clear();
-        pool.set_draining(volume, false).await.unwrap();
-        for number in 0..3 {
-            let object = pool.create(&name(&format!("{number}")), &Intent::IN_PLACE).await.unwrap();
-            object.sync(IO).await.unwrap();
-        }
-        assert_eq!(rig.holders(), [0, 1, 2]);
-    });
-}
-
 /// The power goes off at each step of a failed write, later ones and the repair.
 #[test]
 fn an_outdated_copy_is_none_after_a_crash_before_it_is_new() {
