@@ -14,7 +14,7 @@ SETTINGS = """
 [kv]
 pool = "main"
 listen = "127.0.0.1:{kv}"
-durability = "everysec"
+durability = "{durability}"
 memory = "32MiB"
 
 [admin]
@@ -54,11 +54,11 @@ class Client:
 class Keys(Plimsoll):
     """`plimsoll serve` with `[kv]` only."""
 
-    def __init__(self, program, directory, limit, user=0):
+    def __init__(self, program, directory, limit, user=0, volumes=VOLUMES, layout="copies = 2", durability="everysec"):
         self.user = user
         kv, self.admin = free_port(), free_port()
-        text = "".join(VOLUME.format(name=name) + f'timeout = "{limit}s"\n' for name in VOLUMES)
-        text += pool("main", VOLUMES, "copies = 2") + SETTINGS.format(kv=kv, admin=self.admin)
+        text = "".join(VOLUME.format(name=name) + f'timeout = "{limit}s"\n' for name in volumes)
+        text += pool("main", volumes, layout) + SETTINGS.format(kv=kv, admin=self.admin, durability=durability)
         (directory / "plimsoll.toml").write_text(text)
         self.slowest = 0  # seconds of the longest answer of `/health`
         Server.__init__(self, [program, "serve", "-c", "plimsoll.toml"], kv, directory)

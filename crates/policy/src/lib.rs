@@ -5,6 +5,7 @@
 //! above.
 #![forbid(unsafe_code)]
 
+pub mod ahead;
 pub mod budget;
 pub mod cache;
 pub mod code;

@@ -5,6 +5,7 @@
 //! may block runs them with [`task::block_on`]; a leaf then makes its system call in place.
 
 pub mod again;
+pub mod ahead;
 pub mod blocking;
 pub mod buf;
 pub mod clock;
@@ -315,6 +316,16 @@ pub trait Object: Send + Sync {
     /// `Poisoned`: a sync failed, now or earlier. The content of the device is unknown: this object fails for ever, and
     /// the volume takes no new object until it has been probed.
     fn sync(&self, io: Io) -> Pending<'_, ()>;
+
+    /// [`Object::sync`] of a log that has many small syncs before it. A volume that can first writes at least `more` bytes of filling behind the end,
+    /// at most 1 MiB: bytes that are appended there change nothing else, so that their syncs need no write of the file system's journal. The
+    /// object's length stays. Says whether they are there; they go with [`Object::seal`] and a change of the length.
+    ///
+    /// # Errors
+    /// As for [`Object::sync`]. That there is no room for the filling is none.
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        ahead::sync(self, more, io)
+    }
 }
 
 /// One object of a listing.

@@ -440,6 +440,10 @@ impl Object for Bytes {
         ReadTime::default()
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        crate::ahead::sync(self, more, io)
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         self.sync(io)
     }

@@ -101,6 +101,10 @@ impl Object for Late {
         self.volume.expected_read()
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        volume::ahead::sync(self, more, io)
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(async move { self.object().await?.seal(io).await })
     }

@@ -403,6 +403,10 @@ impl Object for Logged {
         self.base.handle.expected_read(offset, len)
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        volume::ahead::sync(self, more, io)
+    }
+
     fn seal(&self, _io: Io) -> Pending<'_, ()> {
         let what = format!("object {}: one that is written in place is never sealed", self.id());
         volume::ready(Err(Error::new(ErrorKind::Invalid, what)))

@@ -503,6 +503,10 @@ impl Object for Handle {
         self.inode.expected_read(offset, len)
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        volume::ahead::sync(self, more, io)
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(self.seal_all(io))
     }

@@ -578,6 +578,10 @@ impl Object for TierObject {
         }
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        volume::ahead::sync(self, more, io)
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
             if !self.track.is_in_place {

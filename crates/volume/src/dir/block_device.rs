@@ -46,6 +46,16 @@ impl BlockDevice {
         self.lowest.iter().map(of).sum()
     }
 
+    /// Bytes that were written to it, or to those that it is made of, since they were attached.
+    #[must_use]
+    pub fn bytes_written(&self) -> Option<u64> {
+        let of = |device: &PathBuf| {
+            let stat = fs::read_to_string(device.join("stat")).ok()?;
+            Some(512 * stat.split_whitespace().nth(6)?.parse::<u64>().ok()?)
+        };
+        self.lowest.iter().map(of).sum()
+    }
+
     /// The largest I/O that the kernel sends to it, in bytes: it splits larger requests.
     #[must_use]
     pub fn request_bytes_max(&self) -> Option<u64> {

@@ -9,9 +9,10 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self, Mode};
 use rustix::io::Errno;
 
+use super::ahead::Ahead;
 use super::pages::{Parts, within_page};
 use super::sys::{Call, Unwritten};
-use super::{FILE_FLAGS, Shared, sys};
+use super::{AHEAD_MODE, FILE_FLAGS, FILE_MODE, Shared, sys};
 use crate::buf::PAGE;
 use crate::ranges::Ranges;
 use crate::{Error, ErrorKind, Extent, IoBufMut, Name, Result, Zeros};
@@ -35,8 +36,9 @@ pub(super) struct File {
     pub(super) changes: Ranges,
     /// Bytes or a length may not be durable yet.
     is_unsynced: AtomicBool,
-    /// Shared by writes of whole pages; exclusive for parts of pages and for changes of the length.
-    pub(super) pages: Arc<RwLock<()>>,
+    /// Shared by writes of whole pages; exclusive for parts of pages and for changes of the length. What a log was written
+    /// ahead.
+    pub(super) pages: Arc<RwLock<Option<Ahead>>>,
     syncing: Mutex<()>,
     /// The change of the directory at which the object was made or found.
     born: u64,
@@ -78,7 +80,14 @@ impl File {
         self.len.load(Ordering::Acquire)
     }
 
+    /// How many of `wanted` bytes at `offset` a read may give: the file of a log may be longer than the object.
+    pub(super) fn readable(&self, offset: u64, wanted: usize) -> usize {
+        let left = self.len().saturating_sub(offset);
+        if self.is_log { usize::try_from(left).map_or(wanted, |left| left.min(wanted)) } else { wanted }
+    }
+
     pub(super) fn read_at(&self, offset: u64, mut into: IoBufMut) -> Result<IoBufMut> {
+        into.resize(self.readable(offset, into.len()));
         let wanted = into.len();
         let read = if self.direct && within_page(offset) == 0 {
             let pages = &mut into.whole_pages_mut()[..wanted.next_multiple_of(PAGE)];
@@ -93,7 +102,8 @@ impl File {
     /// Reads into memory of any alignment; reads that direct I/O refuses go through an aligned
     /// buffer.
     pub(super) fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
-        let wanted = into.len();
+        let wanted = self.readable(offset, into.len());
+        let into = &mut into[..wanted];
         if wanted == 0 || offset >= self.len() {
             return Ok(0);
         }
@@ -118,7 +128,9 @@ impl File {
         }
         let end = self.end(offset, data.len())?;
         let parts = Parts::of(offset, data.len());
-        let written = if !self.direct {
+        let written = if self.is_log {
+            self.write_log(offset, data, end)
+        } else if !self.direct {
             let _shared = self.pages.read();
             self.grow(end, sys::write_all_at(&self.fd, data, offset))
         } else if parts.are_whole() {
@@ -130,6 +142,86 @@ impl File {
         };
         self.changed();
         written.map_err(|failed| self.unwritten(offset, data.len(), failed))
+    }
+
+    fn write_log(&self, offset: u64, data: &[u8], end: u64) -> sys::Written {
+        let shared = self.pages.read();
+        if shared.is_none() {
+            return self.grow(end, sys::write_all_at(&self.fd, data, offset));
+        }
+        drop(shared);
+        let mut ahead = self.pages.write();
+        let len = self.len();
+        match &*ahead {
+            Some(_) if end <= len => sys::write_all_at(&self.fd, data, offset),
+            Some(file) if offset <= len && file.has_room(end) => {
+                let bytes = [data, &file.tail(end)].concat();
+                let written = sys::write_all_at(&self.fd, &bytes, offset);
+                if !written.is_err_and(|failed| !failed.begun) {
+                    self.len.store(end, Ordering::Release);
+                }
+                written
+            }
+            Some(_) => {
+                self.cut_ahead(&mut ahead)?;
+                self.grow(end, sys::write_all_at(&self.fd, data, offset))
+            }
+            None => self.grow(end, sys::write_all_at(&self.fd, data, offset)),
+        }
+    }
+
+    /// Writes at least `more` bytes behind the end of a log ahead; says whether it could. They may be lost until the next sync.
+    pub(super) fn write_ahead(&self, more: u64) -> bool {
+        if !self.is_log || more == 0 || self.check_writable().is_err() {
+            return false;
+        }
+        let mut pages = self.pages.write();
+        let (len, before) = (self.len(), *pages);
+        let end = Ahead::end_for(len, more);
+        if before.is_some_and(|file| end <= file.end) {
+            return true;
+        }
+        self.changed();
+        let file = match before {
+            Some(file) => file.until(end),
+            None => Ahead::draw(end),
+        };
+        let written = match before {
+            Some(before) => {
+                sys::write_all_at(&self.fd, &file.filling(before.end..end), before.end)
+            }
+            None => self.set_mode(AHEAD_MODE).map_err(Unwritten::from).and_then(|()| {
+                let mut bytes = file.tail(len);
+                bytes.extend(file.filling(len + bytes.len() as u64..end));
+                sys::write_all_at(&self.fd, &bytes, len)
+            }),
+        };
+        *pages = Some(file);
+        if let Err(Unwritten { errno, .. }) = written {
+            tracing::debug!("{}: {} is not written ahead: {errno}", self.volume.path.display(), self.name);
+            // A file that is neither written ahead nor cut could be taken for a longer object.
+            if let Err(errno) = self.cut_ahead(&mut pages) {
+                let _ = self.poison(errno);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Makes the file as long as the object.
+    fn cut_ahead(&self, ahead: &mut Option<Ahead>) -> rustix::io::Result<()> {
+        if ahead.is_some() {
+            sys::before(Call::SetLen)?;
+            fs::ftruncate(&self.fd, self.len())?;
+            self.set_mode(FILE_MODE)?;
+            self.changed();
+            *ahead = None;
+        }
+        Ok(())
+    }
+
+    fn set_mode(&self, mode: Mode) -> rustix::io::Result<()> {
+        fs::fchmod(&self.fd, mode)
     }
 
     pub(super) fn unread(&self, offset: u64, wanted: usize, errno: Errno) -> Error {
@@ -241,12 +333,22 @@ impl File {
 
     pub(super) fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
-        let _exclusive = self.pages.write();
-        let cut = sys::before(Call::SetLen).and_then(|()| fs::ftruncate(&self.fd, len));
+        let mut pages = self.pages.write();
+        let cut = self.cut_ahead(&mut pages);
+        let cut = cut.and_then(|()| sys::before(Call::SetLen));
+        let cut = cut.and_then(|()| fs::ftruncate(&self.fd, len));
         self.changed();
         cut.map_err(|errno| self.error(format_args!("set to {len} bytes the length of"), errno))?;
         self.len.store(len, Ordering::Release);
         Ok(())
+    }
+
+    /// Makes the file as long as the object, and syncs it.
+    pub(super) fn seal(&self) -> Result<()> {
+        self.check_writable()?;
+        let cut = self.cut_ahead(&mut self.pages.write());
+        cut.map_err(|errno| self.error("cut to its length", errno))?;
+        self.sync()
     }
 
     pub(super) fn sync(&self) -> Result<()> {

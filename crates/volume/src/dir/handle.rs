@@ -119,8 +119,15 @@ impl Object for Handle {
         ReadTime::default()
     }
 
-    fn seal(&self, io: Io) -> Pending<'_, ()> {
-        self.sync(io)
+    fn seal(&self, _io: Io) -> Pending<'_, ()> {
+        self.run(File::seal)
+    }
+
+    fn sync_ahead(&self, more: u64, _io: Io) -> Pending<'_, bool> {
+        self.run(move |file| {
+            let is_ahead = file.write_ahead(more);
+            file.sync().map(|()| is_ahead)
+        })
     }
 
     fn sync(&self, _io: Io) -> Pending<'_, ()> {

@@ -42,6 +42,7 @@
 //! volume is [`ErrorKind::Unavailable`]. Errors of the process, such as too many open files, are
 //! [`ErrorKind::Busy`]: they say nothing about stored bytes.
 
+mod ahead;
 mod block_device;
 mod file;
 mod file_name;
@@ -68,6 +69,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use self::block_device::BlockDevice;
+use self::ahead::Ahead;
 use self::file::File;
 use self::file_name::{file_name, object_of};
 use self::handle::Handle;
@@ -84,10 +86,13 @@ use crate::{
     Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime, Result,
     Space, Volume, unsupported, whole,
 };
+use crate::IoBufMut;
 
 const OBJECTS: &str = "objects";
 /// Only the user that runs the program may read and write the files.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// The same, of the file of a log that is longer than its object: see [`ahead`].
+const AHEAD_MODE: Mode = FILE_MODE.union(Mode::XUSR);
 const FILE_FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 /// How a directory is used.
@@ -358,10 +363,15 @@ impl Shared {
         }
         let failed = |errno| self.object_error(format_args!("open {name}"), errno);
         let (fd, is_log) = self.find_file(&name).map_err(failed)?;
-        let len = fs::fstat(&fd).map_err(failed)?.st_size;
+        let stat = fs::fstat(&fd).map_err(failed)?;
+        let len = len_of(&fd, &stat).map_err(failed)?;
+        if is_ahead(&stat) {
+            let cut = sys::before(Call::SetLen).and_then(|()| fs::ftruncate(&fd, len));
+            cut.and_then(|()| fs::fchmod(&fd, FILE_MODE)).map_err(failed)?;
+        }
         // This process may have made the object and dropped it unsynced.
         let born = self.names.latest();
-        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), is_log, fd, sys::len(len), born)))
+        Ok(self.enter(File::new(Arc::clone(&self), name.clone(), is_log, fd, len, born)))
     }
 
     fn remove(&self, name: &Name) -> Result<()> {
@@ -418,7 +428,15 @@ impl Shared {
             };
             match fs::statat(&self.objects, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {
-                    listed.push(Listed { name, len: sys::len(stat.st_size) });
+                    let len = match is_ahead(&stat) {
+                        true => self.len_ahead(&name),
+                        false => Ok(sys::len(stat.st_size)),
+                    };
+                    match len {
+                        Ok(len) => listed.push(Listed { name, len }),
+                        Err(Errno::NOENT) => {}
+                        Err(errno) => return Err(failed(errno)),
+                    }
                 }
                 // Not a file, or removed since it was read.
                 Ok(_) | Err(Errno::NOENT) => {}
@@ -426,6 +444,16 @@ impl Shared {
             }
         }
         Ok(listed)
+    }
+
+    /// The length of an object whose file is longer.
+    fn len_ahead(&self, name: &Name) -> rustix::io::Result<u64> {
+        let opened = self.opened.lock().files.get(name).and_then(Weak::upgrade);
+        if let Some(file) = opened {
+            return Ok(file.len());
+        }
+        let (fd, _) = self.find_file(name)?;
+        len_of(&fd, &fs::fstat(&fd)?)
     }
 
     fn space(&self) -> Result<Space> {
@@ -499,6 +527,22 @@ impl Shared {
             Err(_) => false,
         }
     }
+}
+
+const fn is_ahead(stat: &fs::Stat) -> bool {
+    Mode::from_raw_mode(stat.st_mode).contains(Mode::XUSR)
+}
+
+/// The length of the object in a file.
+fn len_of(fd: &OwnedFd, stat: &fs::Stat) -> rustix::io::Result<u64> {
+    let end = sys::len(stat.st_size);
+    if !is_ahead(stat) {
+        return Ok(end);
+    }
+    let range = Ahead::to_read(end);
+    let mut bytes = IoBufMut::zeroed((range.end - range.start) as usize);
+    let read = sys::read_at(fd, &mut bytes, range.start)?;
+    Ok(Ahead::len_in(&bytes[..read], range.start).unwrap_or(end))
 }
 
 /// The right to create, open or remove one name. The system calls run without a lock, so a slow one holds up this name

@@ -31,6 +31,8 @@ pub struct SyncCost {
     /// The writes that the file system adds to it, for its journal. `None` where the kernel does not count for the
     /// directory, or other programs use the device all the time.
     pub journal_ops: Option<u64>,
+    /// Whether the sync of bytes over others writes nothing else. Where the kernel does not count, as known of the file system.
+    pub is_least_in_place: bool,
     /// How long the fastest took; `None` where none succeeded.
     pub takes: Option<Duration>,
 }
@@ -63,6 +65,13 @@ fn is_memory(root: &OwnedFd) -> io::Result<bool> {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
     Ok(matches!(fs::fstatfs(root)?.f_type as u64, TMPFS | RAMFS))
+}
+
+/// Whether the file system is one of those that write in place what is in place.
+fn is_in_place(root: &OwnedFd) -> io::Result<bool> {
+    const EXT4: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    Ok(matches!(fs::fstatfs(root)?.f_type as u64, EXT4 | XFS))
 }
 
 /// Writes a page, syncs it and reads it back.
@@ -135,16 +144,25 @@ pub(super) fn sync_cost(root: &OwnedFd, device: Option<&BlockDevice>) -> io::Res
         takes = takes.min(from.elapsed());
         Ok::<_, Errno>(ios().saturating_sub(before).saturating_sub(1))
     });
+    let written = || device.and_then(BlockDevice::bytes_written).unwrap_or_default();
+    let (pages, mut nth) = (end / PAGE as u64, 0);
+    let beside = settled(|| {
+        let before = written();
+        sys::write_all_at(&fd, &page, nth % pages * PAGE as u64).map_err(Errno::from)?;
+        fs::fdatasync(&fd)?;
+        nth += 1;
+        Ok::<_, Errno>(written().saturating_sub(before).saturating_sub(PAGE as u64))
+    });
     fs::unlinkat(root, PROBE, AtFlags::empty())?;
-    let counted = measured?;
-    let journal_ops = match device {
-        Some(_) => counted,
-        None => is_memory(root)?.then_some(0),
+    let (counted, beside) = (measured?, beside?);
+    let (journal_ops, is_least_in_place) = match device {
+        Some(_) => (counted, beside.map_or(is_in_place(root)?, |bytes| bytes == 0)),
+        None => (is_memory(root)?.then_some(0), is_in_place(root)?),
     };
-    Ok(SyncCost { journal_ops, takes: Some(takes) })
+    Ok(SyncCost { journal_ops, is_least_in_place, takes: Some(takes) })
 }
 
-/// The writes that an append makes beside its data, by the first of them that agree.
+/// What a write makes beside its data, by the first of them that agree.
 fn settled<E>(mut append: impl FnMut() -> Result<u64, E>) -> Result<Option<u64>, E> {
     let mut made: Vec<u64> = Vec::new();
     while made.len() < APPENDS_MAX {

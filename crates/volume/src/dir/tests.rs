@@ -730,3 +730,122 @@ fn a_killed_process_leaves_exact_lengths() {
         }
     }
 }
+
+/// A log of `len` bytes that was written ahead, on a volume of its own.
+fn ahead(dir: &Dir, len: usize) -> Arc<dyn Object> {
+    let log = create(dir, "kv/7.log");
+    write(&*log, 0, &stream(0..len));
+    assert!(block_on(log.sync_ahead(100_000, IO)).unwrap());
+    log
+}
+
+fn file_len(path: &Path) -> u64 {
+    std_fs::metadata(path.join("objects/kv%7.log")).unwrap().len()
+}
+
+#[test]
+fn a_log_that_is_written_ahead_has_its_length_for_all() {
+    for place in [on_device(), on_tmpfs()] {
+        let dir = open(place.path());
+        let log = ahead(&dir, 1000);
+        let before = file_len(place.path());
+        assert!(before > 100_000 && log.len() == 1000);
+        for (len, more) in [(1000, 1), (1001, 511), (1512, 24), (1536, 5000), (6536, 90_000)] {
+            write(&*log, len as u64, &stream(len..len + more));
+            assert_eq!(log.len() as usize, len + more);
+            assert_eq!(read(&*log), stream(0..len + more));
+            let listed = block_on(dir.list()).unwrap();
+            assert_eq!(listed[0].len as usize, len + more);
+            let behind = block_on(log.read_at(0, IoBufMut::zeroed(200_000), IO)).unwrap();
+            assert_eq!(behind.len(), len + more, "reads end where the object ends");
+            let mut into = vec![0; 200_000];
+            assert_eq!(log.blocking_read_at(10, &mut into, IO).unwrap(), len + more - 10);
+        }
+        assert_eq!(file_len(place.path()), before, "no append made the file longer");
+        // Bytes below the end change in place.
+        write(&*log, 10, b"other bytes");
+        assert_eq!(log.len(), 96_536);
+    }
+}
+
+/// The process dies without a word: the next one finds the length by the file.
+#[test]
+fn a_log_that_was_written_ahead_is_opened_with_its_length() {
+    let place = on_device();
+    for more in [0, 1, 480, 511, 512, 5000] {
+        let dir = open(place.path());
+        let log = ahead(&dir, 700);
+        write(&*log, 700, &stream(700..700 + more));
+        drop((log, dir));
+        let dir = open(place.path());
+        assert_eq!(block_on(dir.list()).unwrap()[0].len as usize, 700 + more);
+        let log = block_on(dir.open(&name("kv/7.log"))).unwrap();
+        assert_eq!(read(&*log), stream(0..700 + more));
+        assert_eq!(file_len(place.path()) as usize, 700 + more, "it is cut");
+        write(&*log, log.len(), b"and goes on");
+        block_on(log.sync(IO)).unwrap();
+        block_on(dir.remove(&name("kv/7.log"))).unwrap();
+    }
+}
+
+#[test]
+fn a_log_is_as_long_as_its_file_once_it_is_sealed_cut_or_outgrows_it() {
+    let place = on_device();
+    let dir = open(place.path());
+    let acts: [(&dyn Fn(&dyn Object), usize); 5] = [
+        (&|log| block_on(log.seal(IO)).unwrap(), 700),
+        (&|log| block_on(log.set_len(300)).unwrap(), 300),
+        (&|log| block_on(log.set_len(9000)).unwrap(), 9000),
+        (&|log| write(log, 700, &stream(700..200_000)), 200_000),
+        (&|log| write(log, 1000, &stream(1000..1001)), 1001),
+    ];
+    for (act, len) in acts {
+        let log = ahead(&dir, 700);
+        act(&*log);
+        assert_eq!((log.len() as usize, file_len(place.path()) as usize), (len, len));
+        let bytes = read(&*log);
+        assert_eq!(bytes[..300], stream(0..300));
+        let gap = 700.min(len)..1000.min(len);
+        assert!(len == 200_000 || bytes[gap].iter().all(|&byte| byte == 0), "gaps are zeros");
+        let mode = std_fs::metadata(place.path().join("objects/kv%7.log")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        block_on(dir.remove(&name("kv/7.log"))).unwrap();
+    }
+}
+
+#[test]
+fn a_log_grows_ahead_again_before_its_filling_ends() {
+    let place = on_device();
+    let dir = open(place.path());
+    let log = ahead(&dir, 700);
+    let before = file_len(place.path());
+    write(&*log, 700, &stream(700..90_000));
+    assert!(block_on(log.sync_ahead(100_000, IO)).unwrap());
+    assert!(file_len(place.path()) > before);
+    write(&*log, 90_000, &stream(90_000..180_000));
+    assert_eq!(read(&*log), stream(0..180_000));
+    drop((log, dir));
+    let dir = open(place.path());
+    let log = block_on(dir.open(&name("kv/7.log"))).unwrap();
+    assert_eq!(read(&*log), stream(0..180_000));
+}
+
+#[test]
+fn a_volume_without_room_for_the_filling_syncs_without() {
+    let place = on_device();
+    let dir = open(place.path());
+    let log = create(&dir, "kv/7.log");
+    write(&*log, 0, &stream(0..700));
+    let hooked = sys::hook::ask(|call| match call {
+        Call::Write => Err(Errno::NOSPC),
+        _ => Ok(()),
+    });
+    assert!(!block_on(log.sync_ahead(100_000, IO)).unwrap());
+    drop(hooked);
+    assert_eq!((log.len(), file_len(place.path())), (700, 700));
+    write(&*log, 700, &stream(700..800));
+    assert_eq!(read(&*log), stream(0..800));
+    assert!(block_on(dir.space()).unwrap().free > 0, "the volume does not count as full");
+    let data = create(&dir, "kv/7.sst");
+    assert!(!block_on(data.sync_ahead(100_000, IO)).unwrap(), "only logs are written ahead");
+}

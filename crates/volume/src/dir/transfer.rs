@@ -35,6 +35,7 @@ enum Outcome {
 }
 
 pub(super) async fn read(file: Arc<File>, offset: u64, mut into: IoBufMut) -> Result<IoBufMut> {
+    into.resize(file.readable(offset, into.len()));
     let wanted = into.len();
     let skip = if file.direct { within_page(offset) } else { 0 };
     let len = if file.direct { (skip + wanted).next_multiple_of(PAGE) } else { wanted };
@@ -96,7 +97,8 @@ async fn write_by_ring(
     data: IoBuf,
     claim: Claim,
 ) -> Result<Outcome> {
-    let Some(shared) = file.pages.try_read_arc() else { return Ok(Outcome::ByThread(claim)) };
+    let shared = file.pages.try_read_arc().filter(|ahead| ahead.is_none());
+    let Some(shared) = shared else { return Ok(Outcome::ByThread(claim)) };
     file.check_writable()?;
     let (len, end) = (data.len(), file.end(offset, data.len())?);
     if sys::before(Call::Write).is_err() {

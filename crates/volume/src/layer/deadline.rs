@@ -551,19 +551,28 @@ impl Limited {
 
     /// As [`Limited::call`], but the layer below is called before this returns. The layers above and below a log count
     /// its unsynced bytes at the call, and both must find the same.
-    fn call_now<F>(&self, op: Op, work: impl FnOnce(Arc<dyn Object>) -> F) -> Pending<'_, ()>
+    fn call_now<T, F>(&self, op: Op, work: impl FnOnce(Arc<dyn Object>) -> F) -> Pending<'_, T>
     where
-        F: Future<Output = Result<()>> + Send + 'static,
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let what = What::of(op, Some(&self.name));
         if let Err(refused) = self.shared.admit(what) {
             return ready(Err(refused));
         }
-        let mut work: Pending<'static, ()> = Box::pin(work(Arc::clone(&self.inner)));
+        let mut work: Pending<'static, T> = Box::pin(work(Arc::clone(&self.inner)));
         match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => ready(done),
             Poll::Pending => Box::pin(self.shared.finish(what, self.shared.limit, work)),
         }
+    }
+
+    fn sync_by<T, F>(&self, work: impl FnOnce(Arc<dyn Object>) -> F) -> Pending<'_, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        if self.is_log() { self.call_now(Op::Sync, work) } else { self.call(Op::Sync, work) }
     }
 }
 
@@ -623,12 +632,15 @@ impl Object for Limited {
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {
-        self.sync(io)
+        self.sync_by(move |inner| async move { inner.seal(io).await })
+    }
+
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        self.sync_by(move |inner| async move { inner.sync_ahead(more, io).await })
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {
-        let work = move |inner: Arc<dyn Object>| async move { inner.sync(io).await };
-        if self.is_log() { self.call_now(Op::Sync, work) } else { self.call(Op::Sync, work) }
+        self.sync_by(move |inner| async move { inner.sync(io).await })
     }
 
     crate::forward! {

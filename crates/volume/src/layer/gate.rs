@@ -15,7 +15,8 @@
 //! - Creating, opening, removing, listing, cutting, making zeros, asking for extents: free.
 //! - The file system's journal: where [`Gate::set_journal_ops`] was told that there is one, each sync after a change of
 //!   the object's length is charged for its writes too, at a table in the class of the sync. Bytes written over others
-//!   change nothing that the journal holds, so their sync adds nothing. A hole that is filled below the end would.
+//!   change nothing that the journal holds, so their sync adds nothing. A hole that is filled below the end would. So logs of small syncs
+//!   are [written ahead](Gate::set_writes_ahead), and their syncs are charged for the journal once in a while.
 //!
 //! This file is a shell: policy is in [`policy::sched`]. A request that need not wait takes one lock and no allocation
 //! beyond its future. For waiting requests the gate sets an alarm on the [`Clock`], with itself as the waker. The alarm
@@ -31,8 +32,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
+use policy::ahead::Ahead;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::estimate::{Finding, IoKind, Learned};
@@ -56,8 +59,16 @@ const PIECES_IN_FLIGHT: usize = 8;
 pub struct Gate<V> {
     inner: V,
     admission: Arc<AdmissionQueue>,
-    /// What each log owes, as long as it has its name.
-    logs: Mutex<HashMap<Name, Arc<Mutex<Unsynced>>>>,
+    /// The state of each log, as long as it has its name.
+    logs: Mutex<HashMap<Name, Arc<Mutex<Log>>>>,
+}
+
+/// What a gate knows of a log.
+#[derive(Debug, Default)]
+struct Log {
+    /// What it owes.
+    unsynced: Unsynced,
+    ahead: Ahead,
 }
 
 /// What happened to a log since it was last synced.
@@ -238,6 +249,12 @@ impl<V: Volume> Gate<V> {
         self.admission.set_journal_ops(ops);
     }
 
+    /// Whether to write ahead logs of small syncs, [`Object::sync_ahead`]: where bytes over others cost the file system no journal. Off at
+    /// first.
+    pub fn set_writes_ahead(&self, writes_ahead: bool) {
+        self.admission.set_writes_ahead(writes_ahead);
+    }
+
     /// Fails all waiting requests and every later one with `Fenced`. I/O already at the device ends as it does.
     pub fn close(&self) {
         self.admission.close();
@@ -250,10 +267,10 @@ impl<V: Volume> Gate<V> {
     }
 
     fn object(&self, name: &Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
-        let unsynced =
+        let log =
             inner.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
         let admission = Arc::clone(&self.admission);
-        Arc::new(GatedObject { inner, admission, unsynced, is_resized: AtomicBool::new(false) })
+        Arc::new(GatedObject { inner, admission, log, is_resized: AtomicBool::new(false) })
     }
 }
 
@@ -326,9 +343,9 @@ impl<V: Volume> Volume for Gate<V> {
 struct GatedObject {
     inner: Arc<dyn Object>,
     admission: Arc<AdmissionQueue>,
-    /// Of a log: what it owes, shared by all its handles. The gate calls the layer below under this lock, so that the
+    /// Of a log: its state, shared by all its handles. The gate calls the layer below under this lock, so that the
     /// layer finds as many unsynced bytes as this says; it awaits the call without the lock.
-    unsynced: Option<Arc<Mutex<Unsynced>>>,
+    log: Option<Arc<Mutex<Log>>>,
     /// Of any other object: whether its length was changed through this handle since it was last synced.
     is_resized: AtomicBool,
 }
@@ -349,8 +366,8 @@ impl Object for GatedObject {
     }
 
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
-        if let Some(unsynced) = &self.unsynced {
-            return Box::pin(self.append(unsynced, offset, data, io));
+        if let Some(log) = &self.log {
+            return Box::pin(self.append(log, offset, data, io));
         }
         if self.grows(offset, data.len()) {
             self.is_resized.store(true, Ordering::Relaxed);
@@ -374,19 +391,19 @@ impl Object for GatedObject {
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
-        let Some(unsynced) = &self.unsynced else {
+        let Some(log) = &self.log else {
             return blocking::write_at(self, offset, data, io);
         };
         for piece in pieces(data.len(), self.admission.unsynced_max()) {
             let start = offset + piece.start as u64;
-            let _counted = block_on(self.count(unsynced, start, piece.len(), io))?;
+            let _counted = block_on(self.count(log, start, piece.len(), io))?;
             self.inner.blocking_write_at(start, &data[piece], io)?;
         }
         Ok(())
     }
 
     fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
-        if self.unsynced.is_some() || data.len() > self.admission.piece_len() {
+        if self.log.is_some() || data.len() > self.admission.piece_len() {
             return durable::write(self, offset, data, io);
         }
         Box::pin(async move {
@@ -430,22 +447,40 @@ impl Object for GatedObject {
     }
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {
-        self.sync(io)
+        Box::pin(async move {
+            self.admission.check_open()?;
+            match &self.log {
+                None => {
+                    self.settle_journal(io).await?;
+                    self.inner.seal(io).await
+                }
+                Some(log) => {
+                    {
+                        let mut log = log.lock();
+                        // The volume cuts off what was written ahead.
+                        log.unsynced.is_resized |= log.ahead.cut();
+                    }
+                    self.sync_log(log, io, Sealing::Yes).await
+                }
+            }
+        })
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
             self.admission.check_open()?;
-            match &self.unsynced {
+            match &self.log {
                 None => {
-                    if self.is_resized.swap(false, Ordering::Relaxed) {
-                        self.admission.pass_journal(io).await?;
-                    }
+                    self.settle_journal(io).await?;
                     self.inner.sync(io).await
                 }
-                Some(unsynced) => self.sync_log(unsynced, io).await,
+                Some(log) => self.sync_log(log, io, Sealing::No).await,
             }
         })
+    }
+
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        crate::ahead::sync(self, more, io)
     }
 
     crate::forward! {
@@ -461,10 +496,22 @@ impl Object for GatedObject {
 impl GatedObject {
     /// The next sync makes the file system write its journal.
     fn change_allocation(&self) {
-        match &self.unsynced {
-            Some(unsynced) => unsynced.lock().is_resized = true,
+        match &self.log {
+            Some(log) => {
+                let mut log = log.lock();
+                log.ahead.cut();
+                log.unsynced.is_resized = true;
+            }
             None => self.is_resized.store(true, Ordering::Relaxed),
         }
+    }
+
+    /// Pays for the journal before the sync of an object that is no log.
+    async fn settle_journal(&self, io: Io) -> Result<()> {
+        if self.is_resized.swap(false, Ordering::Relaxed) {
+            self.admission.pass_journal(io).await?;
+        }
+        Ok(())
     }
 
     /// Whether a write of `len` bytes at `offset` makes the object longer.
@@ -544,17 +591,11 @@ impl GatedObject {
         }
     }
 
-    async fn append(
-        &self,
-        unsynced: &Mutex<Unsynced>,
-        offset: u64,
-        data: IoBuf,
-        io: Io,
-    ) -> Result<()> {
+    async fn append(&self, log: &Mutex<Log>, offset: u64, data: IoBuf, io: Io) -> Result<()> {
         for piece in pieces(data.len(), self.admission.unsynced_max()) {
             let start = offset + piece.start as u64;
             let write = {
-                let _counted = self.count(unsynced, start, piece.len(), io).await?;
+                let _counted = self.count(log, start, piece.len(), io).await?;
                 self.inner.write_at(start, data.slice(piece), io)
             };
             write.await?;
@@ -566,23 +607,25 @@ impl GatedObject {
     /// write before it drops the guard.
     async fn count<'a>(
         &self,
-        unsynced: &'a Mutex<Unsynced>,
+        log: &'a Mutex<Log>,
         offset: u64,
         len: usize,
         io: Io,
-    ) -> Result<MutexGuard<'a, Unsynced>> {
+    ) -> Result<MutexGuard<'a, Log>> {
         loop {
             self.admission.check_open()?;
             {
-                let mut counted = unsynced.lock();
-                let bytes = counted.bytes;
+                let mut counted = log.lock();
+                let bytes = counted.unsynced.bytes;
                 if bytes == 0 || bytes + len <= self.admission.unsynced_max() {
-                    counted.bytes += len;
-                    counted.is_resized |= self.grows(offset, len);
+                    let end = offset.saturating_add(len as u64);
+                    let is_longer = end > self.inner.len() && counted.ahead.is_longer(end);
+                    counted.unsynced.bytes += len;
+                    counted.unsynced.is_resized |= is_longer;
                     return Ok(counted);
                 }
             }
-            self.sync_log(unsynced, io).await?;
+            self.sync_log(log, io, Sealing::No).await?;
         }
     }
 
@@ -593,16 +636,19 @@ impl GatedObject {
     /// request of its class overtakes it, and it waits only until the tokens for the new bytes are earned. That is
     /// bounded: a log with more unsynced than a budget can pay for at once takes no writes. The sync holds no tokens
     /// while it waits: old tokens spent beside newly earned ones could exceed what the provider has.
-    async fn sync_log(&self, unsynced: &Mutex<Unsynced>, io: Io) -> Result<()> {
+    async fn sync_log(&self, log: &Mutex<Log>, io: Io, sealing: Sealing) -> Result<()> {
         let mut paid = None;
         loop {
-            match self.try_sync_log(unsynced, io, paid)? {
+            match self.try_sync_log(log, io, sealing, paid)? {
                 Attempt::Made(sync, passed) => {
                     let synced = sync.await;
                     if let Some(passed) = passed {
                         self.admission.answered(passed);
                     }
-                    return synced;
+                    if !matches!(synced, Ok(true)) {
+                        log.lock().ahead.failed();
+                    }
+                    return synced.map(drop);
                 }
                 Attempt::Waits(owed, passing) => paid = Some((owed, passing.await?)),
             }
@@ -613,13 +659,23 @@ impl GatedObject {
     /// write comes between the payment and the sync: the lock keeps it out.
     fn try_sync_log(
         &self,
-        unsynced: &Mutex<Unsynced>,
+        log: &Mutex<Log>,
         io: Io,
+        sealing: Sealing,
         paid: Option<(Unsynced, Passed)>,
     ) -> Result<Attempt<'_>> {
-        let mut unsynced = unsynced.lock();
+        let mut log = log.lock();
         let (covered, before) = paid.unzip();
-        let owed = *unsynced;
+        let unsynced = log.unsynced;
+        let (len, max) = (self.inner.len(), self.admission.ahead_max());
+        let filling = match sealing {
+            Sealing::Yes => 0,
+            Sealing::No => log.ahead.wanted(len, unsynced.bytes, unsynced.is_resized, max),
+        };
+        let owed = Unsynced {
+            bytes: unsynced.bytes + filling,
+            is_resized: unsynced.is_resized || filling > 0,
+        };
         let is_due = owed.bytes > 0 || (owed.is_resized && self.admission.has_journal());
         // Tasks may be woken only without the lock.
         let (passed, polled) = if !is_due || Some(owed) == covered {
@@ -628,15 +684,20 @@ impl GatedObject {
             match self.admission.try_pass(io.tenant, owed, before)? {
                 (Tried::Passed(passed), polled) => (Some(passed), Some(polled)),
                 (Tried::Waits(passing), polled) => {
-                    drop(unsynced);
+                    drop(log);
                     self.admission.follow_up(polled);
                     return Ok(Attempt::Waits(owed, passing));
                 }
             }
         };
-        *unsynced = Unsynced::default();
-        let sync = self.inner.sync(io);
-        drop(unsynced);
+        log.unsynced = Unsynced::default();
+        log.ahead.begin(len, unsynced.bytes, unsynced.is_resized, filling, max);
+        let sync = match sealing {
+            Sealing::Yes => self.inner.seal(io).map(|sealed| sealed.map(|()| true)).boxed(),
+            Sealing::No if filling == 0 => self.inner.sync(io).map(|synced| synced.map(|()| true)).boxed(),
+            Sealing::No => self.inner.sync_ahead(filling as u64, io),
+        };
+        drop(log);
         if let Some(polled) = polled {
             self.admission.follow_up(polled);
         }
@@ -649,10 +710,17 @@ impl GatedObject {
     }
 }
 
+/// Whether the log changes no more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Sealing {
+    Yes,
+    No,
+}
+
 /// The result of an attempt to sync a log.
 enum Attempt<'a> {
-    /// The sync was issued, with its payment.
-    Made(Pending<'a, ()>, Option<Passed>),
+    /// The sync was issued, with its payment. It says whether what is written ahead is there.
+    Made(Pending<'a, bool>, Option<Passed>),
     /// It waits to pay for this.
     Waits(Unsynced, Passing<'a>),
 }

@@ -321,6 +321,7 @@ impl Object for Kept {
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
         fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn seal(io: Io) -> Pending<'_, ()>;
+        fn sync_ahead(more: u64, io: Io) -> Pending<'_, bool>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }
 }

@@ -141,6 +141,7 @@ impl Object for WatchedObject {
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
         fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn seal(io: Io) -> Pending<'_, ()>;
+        fn sync_ahead(more: u64, io: Io) -> Pending<'_, bool>;
         fn sync(io: Io) -> Pending<'_, ()>;
     }
 }

@@ -342,6 +342,10 @@ impl Object for CrashObject {
         ReadTime::default()
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        crate::ahead::sync(self, more, io)
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         self.sync(io)
     }

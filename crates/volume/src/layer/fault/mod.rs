@@ -235,6 +235,10 @@ impl Object for FaultObject {
         crate::again::read(self, offset, into, io, check)
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        crate::ahead::sync(self, more, io)
+    }
+
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         self.sync(io)
     }

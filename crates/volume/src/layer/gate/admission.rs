@@ -22,6 +22,8 @@ use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, ReadTime, Result};
 
 /// The read of [`AdmissionQueue::expected_read`]: one operation, of a block as stores read them.
+/// More than this is not written ahead at once: the sync that does it takes longer than others.
+const AHEAD_BYTES_MAX: usize = 256 << 10;
 const USUAL_READ: Cost = Cost::reads(1, 4096);
 
 /// Grants requests one by one, each charged for its bytes.
@@ -38,6 +40,7 @@ pub(super) struct AdmissionQueue {
     /// The same value as in the state.
     user_goes_at: Arc<AtomicU64>,
     has_journal: AtomicBool,
+    writes_ahead: AtomicBool,
     purposes: Purposes,
     state: Mutex<State>,
 }
@@ -188,6 +191,7 @@ impl AdmissionQueue {
             look_at: AtomicU64::new(u64::MAX),
             user_goes_at: Arc::clone(&user_goes_at),
             has_journal: AtomicBool::new(false),
+            writes_ahead: AtomicBool::new(false),
             purposes: Purposes::default(),
             state: Mutex::new(State {
                 bought: contract.clone(),
@@ -275,6 +279,19 @@ impl AdmissionQueue {
     /// Whether the file system adds writes to a sync.
     pub(super) fn has_journal(&self) -> bool {
         self.has_journal.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of a sync that writes ahead, with the filling: what one operation moves, and a budget pays for at once. Zero where logs
+    /// are not written ahead.
+    pub(super) fn ahead_max(&self) -> usize {
+        match self.writes_ahead.load(Ordering::Relaxed) && self.has_journal() {
+            true => self.piece_len().min(self.unsynced_max()).min(AHEAD_BYTES_MAX),
+            false => 0,
+        }
+    }
+
+    pub(super) fn set_writes_ahead(&self, writes_ahead: bool) {
+        self.writes_ahead.store(writes_ahead, Ordering::Relaxed);
     }
 
     /// Charges the journal's writes for the sync of a resized object that is no log.

@@ -69,6 +69,8 @@ struct Device {
     issued: Arc<Mutex<Vec<Issued>>>,
     /// Writes at this offset fail.
     broken_at: Option<u64>,
+    /// It writes nothing ahead.
+    is_full: bool,
 }
 
 impl Device {
@@ -79,6 +81,7 @@ impl Device {
             latency: Duration::ZERO,
             issued: Arc::default(),
             broken_at: None,
+            is_full: false,
         }
     }
 
@@ -184,6 +187,14 @@ impl Object for DeviceObject {
 
     fn seal(&self, io: Io) -> Pending<'_, ()> {
         self.sync(io)
+    }
+
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        Box::pin(async move {
+            let written = usize::try_from(more).unwrap();
+            self.device.note("written ahead", self.inner.len(), written);
+            self.sync(io).await.map(|()| !self.device.is_full)
+        })
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {
@@ -472,6 +483,65 @@ fn a_sync_pays_for_the_journal_of_what_was_written() {
     sync(&table);
     sync(&table);
     assert_eq!(table.spent(), Cost::writes(3, 9 * KIB));
+}
+
+/// Appends records of a page, each with a sync; returns the operations of each.
+fn synced_appends(stage: &Stage, count: u64) -> Vec<u64> {
+    let append = |_| {
+        let before = stage.spent().ops;
+        let end = stage.object.len();
+        stage.run(stage.object.write_at(end, data(4096), WRITE)).unwrap();
+        stage.run(stage.object.sync(WRITE)).unwrap();
+        stage.spent().ops - before
+    };
+    (0..count).map(append).collect()
+}
+
+/// Each small record that was synced cost three operations on ext4, two of them for the journal.
+#[test]
+fn a_log_of_small_syncs_pays_for_the_journal_once_in_a_while() {
+    let stage = Stage::with(&contract(1000), "wal.log", |_| {});
+    stage.gate.set_journal_ops(2);
+    stage.gate.set_writes_ahead(true);
+    assert_eq!(synced_appends(&stage, 6), [3, 3, 3, 3, 3, 1], "the fifth writes ahead");
+    let issued = stage.device.take();
+    let ahead: Vec<_> = issued.iter().filter(|a| a.what == "written ahead").collect();
+    assert_eq!((ahead.len(), ahead[0].offset, ahead[0].len), (1, 5 * 4096, 252 * KIB));
+    // The gate paid for what was written ahead, in one operation with the record.
+    assert_eq!(stage.spent().bytes, 6 * 4096 + 252 * KIB + 5 * 2 * 4096);
+    assert_eq!(synced_appends(&stage, 640).iter().sum::<u64>(), 640 + 10 * 2, "once in 63");
+
+    let before = stage.spent().ops;
+    stage.run(stage.object.seal(WRITE)).unwrap();
+    assert_eq!(stage.spent().ops - before, 2, "the file is cut");
+}
+
+#[test]
+fn a_log_that_was_cut_or_finds_no_room_pays_for_the_journal() {
+    let stage = Stage::with(&contract(1000), "wal.log", |_| {});
+    stage.gate.set_journal_ops(2);
+    stage.gate.set_writes_ahead(true);
+    assert_eq!(synced_appends(&stage, 6).last(), Some(&1));
+    stage.run(stage.object.set_len(4096)).unwrap();
+    assert_eq!(synced_appends(&stage, 2), [3, 1]);
+
+    let full = Stage::with(&contract(1000), "wal.log", |device| device.is_full = true);
+    full.gate.set_journal_ops(2);
+    full.gate.set_writes_ahead(true);
+    assert_eq!(synced_appends(&full, 100).iter().sum::<u64>(), 300);
+    let attempts = full.device.take();
+    assert_eq!(attempts.iter().filter(|a| a.what == "written ahead").count(), 2, "not each time");
+}
+
+#[test]
+fn logs_are_written_ahead_only_where_that_saves_something() {
+    for (journal_ops, writes_ahead) in [(0, true), (2, false)] {
+        let stage = Stage::with(&contract(1000), "wal.log", |_| {});
+        stage.gate.set_journal_ops(journal_ops);
+        stage.gate.set_writes_ahead(writes_ahead);
+        assert_eq!(synced_appends(&stage, 20).iter().sum::<u64>(), 20 * (1 + journal_ops));
+        assert!(stage.device.take().iter().all(|a| a.what != "written ahead"));
+    }
 }
 
 /// A block device written in place was charged three operations for each write of one.

@@ -96,6 +96,7 @@ impl Object for RaisedObject {
         fn align(offset: u64, len: u64, io: Io) -> Pending<'_, ()>;
         fn expected_read(offset: u64, len: u64) -> ReadTime;
         fn seal(io: Io) -> Pending<'_, ()>;
+        fn sync_ahead(more: u64, io: Io) -> Pending<'_, bool>;
     }
 }
 
