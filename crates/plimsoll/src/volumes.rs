@@ -243,7 +243,7 @@ impl Volume {
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         self.at_most.iter().for_each(|most| gate.set_at_most(most));
         gate.set_journal_ops(journal_ops);
-        gate.set_writes_ahead(sync.is_least_in_place);
+        gate.set_writes_ahead(sync.saves_in_place);
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
         sync.takes.into_iter().for_each(|takes| gate.resume_usual(IoKind::Sync, takes));
         let (learned, scrub) = match &self.home {

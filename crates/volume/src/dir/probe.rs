@@ -31,8 +31,8 @@ pub struct SyncCost {
     /// The writes that the file system adds to it, for its journal. `None` where the kernel does not count for the
     /// directory, or other programs use the device all the time.
     pub journal_ops: Option<u64>,
-    /// Whether the sync of bytes over others writes nothing else. Where the kernel does not count, as known of the file system.
-    pub is_least_in_place: bool,
+    /// Whether the sync of a page over another writes less. Where the kernel does not count, as known of the file system.
+    pub saves_in_place: bool,
     /// How long the fastest took; `None` where none succeeded.
     pub takes: Option<Duration>,
 }
@@ -135,34 +135,36 @@ pub(super) fn sync_cost(root: &OwnedFd, device: Option<&BlockDevice>) -> io::Res
     let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE, FILE_MODE)?;
     let page = [0xa5; PAGE];
     let ios = || device.and_then(BlockDevice::ios).unwrap_or_default();
-    let (mut end, mut takes) = (0, Duration::MAX);
+    let written = || device.and_then(BlockDevice::bytes_written).unwrap_or_default();
+    let write = |at: u64| {
+        sys::write_all_at(&fd, &page, at).map_err(Errno::from)?;
+        fs::fdatasync(&fd)
+    };
+    let (mut end, mut takes, mut appended) = (0, Duration::MAX, u64::MAX);
     let measured = settled(|| {
-        let (before, from) = (ios(), Instant::now());
-        sys::write_all_at(&fd, &page, end).map_err(Errno::from)?;
-        fs::fdatasync(&fd)?;
+        let (before, bytes, from) = (ios(), written(), Instant::now());
+        write(end)?;
         end += PAGE as u64;
         takes = takes.min(from.elapsed());
+        appended = appended.min(written().saturating_sub(bytes));
         Ok::<_, Errno>(ios().saturating_sub(before).saturating_sub(1))
     });
-    let written = || device.and_then(BlockDevice::bytes_written).unwrap_or_default();
-    let (pages, mut nth) = (end / PAGE as u64, 0);
-    let beside = settled(|| {
+    // Others only add to what is counted.
+    let overwritten = (0..end).step_by(PAGE).take(AGREE).try_fold(u64::MAX, |least, at| {
         let before = written();
-        sys::write_all_at(&fd, &page, nth % pages * PAGE as u64).map_err(Errno::from)?;
-        fs::fdatasync(&fd)?;
-        nth += 1;
-        Ok::<_, Errno>(written().saturating_sub(before).saturating_sub(PAGE as u64))
+        write(at)?;
+        Ok::<_, Errno>(least.min(written().saturating_sub(before)))
     });
     fs::unlinkat(root, PROBE, AtFlags::empty())?;
-    let (counted, beside) = (measured?, beside?);
-    let (journal_ops, is_least_in_place) = match device {
-        Some(_) => (counted, beside.map_or(is_in_place(root)?, |bytes| bytes == 0)),
+    let (counted, overwritten) = (measured?, overwritten?);
+    let (journal_ops, saves_in_place) = match device {
+        Some(_) => (counted, overwritten < appended),
         None => (is_memory(root)?.then_some(0), is_in_place(root)?),
     };
-    Ok(SyncCost { journal_ops, is_least_in_place, takes: Some(takes) })
+    Ok(SyncCost { journal_ops, saves_in_place, takes: Some(takes) })
 }
 
-/// What a write makes beside its data, by the first of them that agree.
+/// The writes that an append makes beside its data, by the first of them that agree.
 fn settled<E>(mut append: impl FnMut() -> Result<u64, E>) -> Result<Option<u64>, E> {
     let mut made: Vec<u64> = Vec::new();
     while made.len() < APPENDS_MAX {
