@@ -59,6 +59,7 @@ uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program 
 	dev/uml -m 3G -t 300 tests/uml/bad-sectors --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 3G -t 300 tests/uml/two-hosts --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/quota --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
+	dev/uml -m 4G -t 300 tests/uml/lost-power --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/tiered --part through --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 
 .PHONY: setup-uml

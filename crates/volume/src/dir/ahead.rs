@@ -92,7 +92,8 @@ impl Ahead {
     /// The length of the object, by the last bytes of its file, which begin at `from`. `None` if the file was not written ahead, or
     /// later appends made it longer.
     pub(super) fn len_in(bytes: &[u8], from: u64) -> Option<u64> {
-        let last = bytes.len().checked_sub(SECTOR).filter(|_| bytes.len().is_multiple_of(SECTOR))?;
+        let last =
+            bytes.len().checked_sub(SECTOR).filter(|_| bytes.len().is_multiple_of(SECTOR))?;
         let number = bytes[last..].first_chunk().copied()?;
         let this = Self { number, end: from + bytes.len() as u64 };
         if bytes[last..] != this.filling(this.end - SECTOR_BYTES..this.end) {
@@ -171,7 +172,11 @@ mod tests {
             assert!(ahead.has_room(len as u64 + 10_000));
             assert!(file.len().is_multiple_of(PAGE));
         }
-        assert_eq!(len_of(&file_of(&[1; 3 << 20], AHEAD_MAX).1), Some(3 << 20), "of a long file, too");
+        assert_eq!(
+            len_of(&file_of(&[1; 3 << 20], AHEAD_MAX).1),
+            Some(3 << 20),
+            "of a long file, too"
+        );
     }
 
     #[test]

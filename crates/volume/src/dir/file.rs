@@ -83,7 +83,11 @@ impl File {
     /// How many of `wanted` bytes at `offset` a read may give: the file of a log may be longer than the object.
     pub(super) fn readable(&self, offset: u64, wanted: usize) -> usize {
         let left = self.len().saturating_sub(offset);
-        if self.is_log { usize::try_from(left).map_or(wanted, |left| left.min(wanted)) } else { wanted }
+        if self.is_log {
+            usize::try_from(left).map_or(wanted, |left| left.min(wanted))
+        } else {
+            wanted
+        }
     }
 
     pub(super) fn read_at(&self, offset: u64, mut into: IoBufMut) -> Result<IoBufMut> {
@@ -187,9 +191,7 @@ impl File {
             None => Ahead::draw(end),
         };
         let written = match before {
-            Some(before) => {
-                sys::write_all_at(&self.fd, &file.filling(before.end..end), before.end)
-            }
+            Some(before) => sys::write_all_at(&self.fd, &file.filling(before.end..end), before.end),
             None => self.set_mode(AHEAD_MODE).map_err(Unwritten::from).and_then(|()| {
                 let mut bytes = file.tail(len);
                 bytes.extend(file.filling(len + bytes.len() as u64..end));
@@ -198,7 +200,11 @@ impl File {
         };
         *pages = Some(file);
         if let Err(Unwritten { errno, .. }) = written {
-            tracing::debug!("{}: {} is not written ahead: {errno}", self.volume.path.display(), self.name);
+            tracing::debug!(
+                "{}: {} is not written ahead: {errno}",
+                self.volume.path.display(),
+                self.name
+            );
             // A file that is neither written ahead nor cut could be taken for a longer object.
             if let Err(errno) = self.cut_ahead(&mut pages) {
                 let _ = self.poison(errno);

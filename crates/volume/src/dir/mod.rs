@@ -68,8 +68,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-pub use self::block_device::BlockDevice;
 use self::ahead::Ahead;
+pub use self::block_device::BlockDevice;
 use self::file::File;
 use self::file_name::{file_name, object_of};
 use self::handle::Handle;
@@ -80,13 +80,13 @@ pub use self::probe::SyncCost;
 use self::room::Room;
 use self::sys::{Call, is_full, preallocate};
 use self::verdict::Verdict;
+use crate::IoBufMut;
 use crate::health::Health;
 use crate::io_pool::{IoPool, THREADS};
 use crate::{
     Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime, Result,
     Space, Volume, unsupported, whole,
 };
-use crate::IoBufMut;
 
 const OBJECTS: &str = "objects";
 /// Only the user that runs the program may read and write the files.

@@ -694,7 +694,9 @@ impl GatedObject {
         log.ahead.begin(len, unsynced.bytes, unsynced.is_resized, filling, max);
         let sync = match sealing {
             Sealing::Yes => self.inner.seal(io).map(|sealed| sealed.map(|()| true)).boxed(),
-            Sealing::No if filling == 0 => self.inner.sync(io).map(|synced| synced.map(|()| true)).boxed(),
+            Sealing::No if filling == 0 => {
+                self.inner.sync(io).map(|synced| synced.map(|()| true)).boxed()
+            }
             Sealing::No => self.inner.sync_ahead(filling as u64, io),
         };
         drop(log);
