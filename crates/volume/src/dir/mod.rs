@@ -3,7 +3,7 @@
 //! ```text
 //! <path>/plimsoll.lock       held while a process has the volume open; names that process
 //! <path>/plimsoll.probe      there only while the volume is tried out
-//! <path>/objects/kv%a.sst    one file for each object, see `file_name`
+//! <path>/objects/kv%a.sst    one file for each object, see `file_name`; that of a log may be longer, see `ahead`
 //! ```
 //!
 //! # Which bytes go where

@@ -310,6 +310,10 @@ impl Object for NarrowObject {
         self.inner.seal(io)
     }
 
+    fn sync_ahead(&self, more: u64, io: Io) -> Pending<'_, bool> {
+        volume::ahead::sync(self, more, io)
+    }
+
     fn sync(&self, io: Io) -> Pending<'_, ()> {
         self.inner.sync(io)
     }
