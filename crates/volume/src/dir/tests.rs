@@ -792,12 +792,13 @@ fn a_log_that_was_written_ahead_is_opened_with_its_length() {
 fn a_log_is_as_long_as_its_file_once_it_is_sealed_cut_or_outgrows_it() {
     let place = on_device();
     let dir = open(place.path());
-    let acts: [(&dyn Fn(&dyn Object), usize); 5] = [
-        (&|log| block_on(log.seal(IO)).unwrap(), 700),
-        (&|log| block_on(log.set_len(300)).unwrap(), 300),
-        (&|log| block_on(log.set_len(9000)).unwrap(), 9000),
-        (&|log| write(log, 700, &stream(700..200_000)), 200_000),
-        (&|log| write(log, 1000, &stream(1000..1001)), 1001),
+    type Act = fn(&dyn Object);
+    let acts: [(Act, usize); 5] = [
+        (|log| block_on(log.seal(IO)).unwrap(), 700),
+        (|log| block_on(log.set_len(300)).unwrap(), 300),
+        (|log| block_on(log.set_len(9000)).unwrap(), 9000),
+        (|log| write(log, 700, &stream(700..200_000)), 200_000),
+        (|log| write(log, 1000, &stream(1000..1001)), 1001),
     ];
     for (act, len) in acts {
         let log = ahead(&dir, 700);
