@@ -23,11 +23,16 @@ pub(super) fn file_name(name: &Name, is_log: bool) -> String {
     file
 }
 
-/// The object in a file; `None` if no object has a file of this name.
-pub(super) fn object_of(file: &CStr) -> Option<Name> {
+/// The object in a file, and whether it is a log; `None` if no object has a file of this name.
+pub(super) fn object_of(file: &CStr) -> Option<(Name, bool)> {
     let file = file.to_str().ok()?;
-    let name = file.strip_suffix('%').unwrap_or(file);
-    Name::new(&name.replace('%', "/")).ok()
+    let (name, breaks_custom) = match file.strip_suffix('%') {
+        Some(name) => (name, true),
+        None => (file, false),
+    };
+    let name = Name::new(&name.replace('%', "/")).ok()?;
+    let is_log = name.ends_as_log() != breaks_custom;
+    Some((name, is_log))
 }
 
 #[cfg(test)]
@@ -46,7 +51,7 @@ mod tests {
         ] {
             let name = Name::new(object).unwrap();
             assert_eq!(file_name(&name, is_log), file);
-            assert_eq!(object_of(&CString::new(file).unwrap()), Some(name));
+            assert_eq!(object_of(&CString::new(file).unwrap()), Some((name, is_log)));
         }
         assert_eq!(object_of(c"a%%"), None);
         assert_eq!(object_of(c"%"), None);

@@ -80,12 +80,11 @@ pub use self::probe::SyncCost;
 use self::room::Room;
 use self::sys::{Call, is_full, preallocate};
 use self::verdict::Verdict;
-use crate::IoBufMut;
 use crate::health::Health;
 use crate::io_pool::{IoPool, THREADS};
 use crate::{
-    Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime, Result,
-    Space, Volume, unsupported, whole,
+    Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending, ReadTime,
+    Result, Space, Volume, unsupported, whole,
 };
 
 const OBJECTS: &str = "objects";
@@ -364,8 +363,9 @@ impl Shared {
         let failed = |errno| self.object_error(format_args!("open {name}"), errno);
         let (fd, is_log) = self.find_file(&name).map_err(failed)?;
         let stat = fs::fstat(&fd).map_err(failed)?;
-        let len = len_of(&fd, &stat).map_err(failed)?;
-        if is_ahead(&stat) {
+        let mut len = sys::len(stat.st_size);
+        if is_log && is_ahead(&stat) {
+            len = len_within(&fd, len).map_err(failed)?;
             let cut = sys::before(Call::SetLen).and_then(|()| fs::ftruncate(&fd, len));
             cut.and_then(|()| fs::fchmod(&fd, FILE_MODE)).map_err(failed)?;
         }
@@ -418,7 +418,7 @@ impl Shared {
             if matches!(entry.file_name().to_bytes(), b"." | b"..") {
                 continue;
             }
-            let Some(name) = object_of(entry.file_name()) else {
+            let Some((name, is_log)) = object_of(entry.file_name()) else {
                 tracing::warn!(
                     volume = %self.path.display(),
                     file = ?entry.file_name(),
@@ -428,7 +428,7 @@ impl Shared {
             };
             match fs::statat(&self.objects, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {
-                    let len = match is_ahead(&stat) {
+                    let len = match is_log && is_ahead(&stat) {
                         true => self.len_ahead(&name),
                         false => Ok(sys::len(stat.st_size)),
                     };
@@ -446,14 +446,14 @@ impl Shared {
         Ok(listed)
     }
 
-    /// The length of an object whose file is longer.
+    /// The length of a log whose file is longer.
     fn len_ahead(&self, name: &Name) -> rustix::io::Result<u64> {
         let opened = self.opened.lock().files.get(name).and_then(Weak::upgrade);
         if let Some(file) = opened {
             return Ok(file.len());
         }
         let (fd, _) = self.find_file(name)?;
-        len_of(&fd, &fs::fstat(&fd)?)
+        len_within(&fd, sys::len(fs::fstat(&fd)?.st_size))
     }
 
     fn space(&self) -> Result<Space> {
@@ -529,16 +529,13 @@ impl Shared {
     }
 }
 
+/// Whether the file of a log may be longer than its object.
 const fn is_ahead(stat: &fs::Stat) -> bool {
     Mode::from_raw_mode(stat.st_mode).contains(Mode::XUSR)
 }
 
-/// The length of the object in a file.
-fn len_of(fd: &OwnedFd, stat: &fs::Stat) -> rustix::io::Result<u64> {
-    let end = sys::len(stat.st_size);
-    if !is_ahead(stat) {
-        return Ok(end);
-    }
+/// The length of the object in such a file, which ends at `end`.
+fn len_within(fd: &OwnedFd, end: u64) -> rustix::io::Result<u64> {
     let range = Ahead::to_read(end);
     let mut bytes = IoBufMut::zeroed((range.end - range.start) as usize);
     let read = sys::read_at(fd, &mut bytes, range.start)?;

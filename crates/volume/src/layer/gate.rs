@@ -267,8 +267,14 @@ impl<V: Volume> Gate<V> {
     }
 
     fn object(&self, name: &Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
-        let log =
-            inner.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
+        let log = inner.is_log().then(|| {
+            let log = Arc::clone(self.logs.lock().entry(name.clone()).or_default());
+            if Arc::strong_count(&log) == 2 {
+                // No other handle: the volume has cut at this opening what it had written ahead.
+                log.lock().ahead = Ahead::default();
+            }
+            log
+        });
         let admission = Arc::clone(&self.admission);
         Arc::new(GatedObject { inner, admission, log, is_resized: AtomicBool::new(false) })
     }

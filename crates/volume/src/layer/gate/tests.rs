@@ -525,6 +525,16 @@ fn a_log_that_was_cut_or_finds_no_room_pays_for_the_journal() {
     stage.run(stage.object.set_len(4096)).unwrap();
     assert_eq!(synced_appends(&stage, 2), [3, 1]);
 
+    // Another handle changes nothing, and an opening begins anew.
+    let other = stage.run(stage.gate.open(&name("wal.log"))).unwrap();
+    assert_eq!(synced_appends(&stage, 1), [1]);
+    drop(other);
+    let Stage { clock, device, gate, object } = stage;
+    drop(object);
+    let object = clock.run(gate.open(&name("wal.log"))).unwrap();
+    let stage = Stage { clock, device, gate, object };
+    assert_eq!(synced_appends(&stage, 6), [3, 3, 3, 3, 3, 1]);
+
     let full = Stage::with(&contract(1000), "wal.log", |device| device.is_full = true);
     full.gate.set_journal_ops(2);
     full.gate.set_writes_ahead(true);
