@@ -45,6 +45,10 @@ impl Throttled {
             mounted: false,
             group,
         };
+        let name = made.device.trim_start_matches("/dev/").to_owned();
+        // As volumes of a provider, it has no cache that loses writes. The kernel counts an empty flush as a write.
+        fs::write(format!("/sys/block/{name}/queue/write_cache"), "write through")
+            .map_err(|error| error.to_string())?;
         // Otherwise the file system would keep writing by itself, and seem in use.
         let quiet = "lazy_itable_init=0,lazy_journal_init=0";
         run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", quiet, &made.device]))?;
@@ -52,7 +56,6 @@ impl Throttled {
         run(Command::new("mount").arg(&made.device).arg(made.path()))?;
         made.mounted = true;
         fs::create_dir(&made.group).map_err(|error| error.to_string())?;
-        let name = made.device.trim_start_matches("/dev/");
         let number = fs::read_to_string(format!("/sys/block/{name}/dev"));
         made.number = number.map_err(|error| error.to_string())?.trim().into();
         Ok(made)
