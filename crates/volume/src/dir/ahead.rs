@@ -4,14 +4,14 @@
 //! at its start, and zeros. Each append writes a new mark behind itself, in the same write. So the marks tell the object's length after
 //! any end: it is where the first sector with a mark says.
 //!
-//! A mark is a number drawn when the file was first written ahead, the length that it tells, and a checksum of both. Nobody who
-//! stores data knows the number, so no data look like a mark. Where a mark finds no room in the sector of the last byte, zeros follow, and the
+//! A mark holds a number that the volume draws when it first writes the file ahead, the length that it tells, and a checksum of both. Users
+//! who store data do not know the number, so they cannot store a mark. Where a mark finds no room in the sector of the last byte, zeros follow, and the
 //! mark is the one at the start of the next sector.
 //!
 //! # What a crash leaves
 //!
 //! Sectors that were written since the last sync have their old or their new bytes. Let the object have had `s` bytes at that sync. An
-//! append replaces the mark for `s`, with bytes that nobody chose to look like it: so the length found is `s` if its sector is
+//! append writes data over the mark for `s`, and data are no mark: so an opening finds the length `s` if its sector is
 //! old, and more if it is new. It ends before the first sector that was not written, so what lies behind lost bytes does not count. Where
 //! only the mark at the start of a sector was lost, the zeros before it count, at most 31.
 

@@ -185,6 +185,10 @@ impl File {
         if before.is_some_and(|file| end <= file.end) {
             return true;
         }
+        // The next opening could not tell the file from one of a longer object.
+        if before.is_none() && !self.keeps_mode(AHEAD_MODE) {
+            return false;
+        }
         self.changed();
         let file = match before {
             Some(file) => file.until(end),
@@ -192,11 +196,11 @@ impl File {
         };
         let written = match before {
             Some(before) => sys::write_all_at(&self.fd, &file.filling(before.end..end), before.end),
-            None => self.set_mode(AHEAD_MODE).map_err(Unwritten::from).and_then(|()| {
+            None => {
                 let mut bytes = file.tail(len);
                 bytes.extend(file.filling(len + bytes.len() as u64..end));
                 sys::write_all_at(&self.fd, &bytes, len)
-            }),
+            }
         };
         *pages = Some(file);
         if let Err(Unwritten { errno, .. }) = written {
@@ -219,15 +223,18 @@ impl File {
         if ahead.is_some() {
             sys::before(Call::SetLen)?;
             fs::ftruncate(&self.fd, self.len())?;
-            self.set_mode(FILE_MODE)?;
-            self.changed();
             *ahead = None;
+            self.changed();
+            fs::fchmod(&self.fd, FILE_MODE)?;
         }
         Ok(())
     }
 
-    fn set_mode(&self, mode: Mode) -> rustix::io::Result<()> {
-        fs::fchmod(&self.fd, mode)
+    /// Gives the file a mode; says whether it has it then. Some file systems refuse or ignore the call (vfat, CIFS).
+    fn keeps_mode(&self, mode: Mode) -> bool {
+        let set = sys::before(Call::SetMode).and_then(|()| fs::fchmod(&self.fd, mode));
+        let now = set.and_then(|()| fs::fstat(&self.fd));
+        now.is_ok_and(|stat| Mode::from_raw_mode(stat.st_mode).contains(mode))
     }
 
     pub(super) fn unread(&self, offset: u64, wanted: usize, errno: Errno) -> Error {

@@ -21,6 +21,7 @@ pub(super) enum Call {
     Read,
     Write,
     SetLen,
+    SetMode,
     /// Sets room aside.
     Allocate,
     /// Syncs a file or the directory.

@@ -831,6 +831,25 @@ fn a_log_grows_ahead_again_before_its_filling_ends() {
     assert_eq!(read(&*log), stream(0..180_000));
 }
 
+/// The mode tells that the file is longer: without it the next opening would take the filling for bytes of the log.
+#[test]
+fn a_file_system_that_keeps_no_mode_writes_nothing_ahead() {
+    let place = on_device();
+    let dir = open(place.path());
+    let log = create(&dir, "kv/7.log");
+    write(&*log, 0, &stream(0..700));
+    let hooked = sys::hook::ask(|call| match call {
+        Call::SetMode => Err(Errno::PERM),
+        _ => Ok(()),
+    });
+    assert!(!block_on(log.sync_ahead(100_000, IO)).unwrap());
+    drop(hooked);
+    assert_eq!((log.len(), file_len(place.path())), (700, 700));
+    write(&*log, 700, &stream(700..800));
+    block_on(log.sync(IO)).unwrap();
+    assert_eq!(read(&*log), stream(0..800));
+}
+
 #[test]
 fn a_volume_without_room_for_the_filling_syncs_without() {
     let place = on_device();
