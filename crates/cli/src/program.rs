@@ -382,6 +382,7 @@ fn copies_of(name: &str, pool: &Pool, below: &str) -> figures::Copies {
         write_log_bytes: log.bytes,
         write_log_blocks: log.blocks,
         write_log_recycled: log.blocks_recycled,
+        write_log_moved: log.blocks_moved,
         write_log_waits: log.waits,
     }
 }

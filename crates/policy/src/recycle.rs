@@ -16,12 +16,14 @@
 //! ```
 
 mod blocks;
+pub mod room;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 
 use self::blocks::{Blocks, Weights};
+use crate::contract::Contract;
 use crate::placement::Code;
 use crate::units::KIB;
 
@@ -197,6 +199,16 @@ impl Plan {
 }
 
 impl Price {
+    /// What a volume of this contract charges; `None` if it limits no operations.
+    #[must_use]
+    pub fn of(contract: &Contract) -> Option<Self> {
+        let operations = contract.line_iops()?;
+        let of_disk = || Some(contract.disk.as_ref()?.transfer_per_sec);
+        let bytes = contract.paid_bytes_per_sec().or_else(of_disk);
+        let per_operation = bytes.map(|bytes| ((bytes as f64 / operations) as u64).max(1));
+        Some(Self::new(per_operation, contract.op_bytes_max.max(BLOCK)))
+    }
+
     /// Operations and bytes count alike.
     ///
     /// Over a log, volumes need the larger of two sums: of all rows' operations and of all rows' bytes. The least larger

@@ -163,6 +163,8 @@ pub struct Copies {
     pub write_log_blocks: u64,
     /// Blocks that were brought in place from it.
     pub write_log_recycled: u64,
+    /// Blocks that were appended to it again, so that its oldest files could go.
+    pub write_log_moved: u64,
     /// Writes that waited because it was full.
     pub write_log_waits: u64,
 }

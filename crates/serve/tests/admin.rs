@@ -175,6 +175,7 @@ impl Figures for Program {
             write_log_bytes: 8_388_608,
             write_log_blocks: 1500,
             write_log_recycled: 120,
+            write_log_moved: 30,
             write_log_waits: 1,
         }]
     }
@@ -935,6 +936,9 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_write_log_recycled_blocks Blocks brought in place from the log
             # TYPE plimsoll_write_log_recycled_blocks counter
             plimsoll_write_log_recycled_blocks_total{pool="main"} 120
+            # HELP plimsoll_write_log_moved_blocks Blocks appended to the log again, so that its oldest files could go
+            # TYPE plimsoll_write_log_moved_blocks counter
+            plimsoll_write_log_moved_blocks_total{pool="main"} 30
             # HELP plimsoll_write_log_waits Writes that waited because the log was full
             # TYPE plimsoll_write_log_waits counter
             plimsoll_write_log_waits_total{pool="main"} 1

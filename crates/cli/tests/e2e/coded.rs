@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::health::health;
-use crate::place::{Place, Server, until};
+use crate::place::{Place, Server, until_or_tell};
 use crate::pools::{all_have_two, check_all, run, settings, short_objects, store};
 
 const VOLUMES: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
@@ -64,7 +64,8 @@ fn any_two_volumes_may_be_lost_and_are_replaced_while_the_store_serves() {
         let told = run(&place, &["volume", "remove", gone, "--write"]);
         assert!(told.contains("0 objects were only on it"), "{told}");
     }
-    until(|| all_have_two(&server) && health(&server).0);
+    let tell = || format!("{} {}", health(&server).1, list(&server));
+    until_or_tell(|| all_have_two(&server) && health(&server).0, tell);
     check_all(&mut client, 2);
 
     // The others hold everything now, whatever was on these.

@@ -112,10 +112,15 @@ pub(crate) fn flip_a_byte(place: &Place, end: &str) -> String {
 const NEVER: Duration = Duration::from_secs(180);
 
 /// Polls until the condition holds.
-pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(is_so: impl FnMut() -> bool) {
+    until_or_tell(is_so, String::new);
+}
+
+/// The same; if it never holds, the failure has what `tell` says.
+pub(crate) fn until_or_tell(mut is_so: impl FnMut() -> bool, tell: impl Fn() -> String) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < NEVER, "it never comes to that");
+        assert!(began.elapsed() < NEVER, "it never comes to that: {}", tell());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

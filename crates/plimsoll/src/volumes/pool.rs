@@ -659,13 +659,10 @@ impl TierMember {
 /// How the log is kept on these devices.
 fn log_options(limit: u64, memory: u64, devices: &Devices) -> logged::Options {
     let usual = logged::Options::default();
-    let bytes_per_operation = devices.holding().iter().find_map(|device| {
-        let bought = device.gate().bought();
-        Some((bought.paid_bytes_per_sec()? as f64 / bought.line_iops()?) as u64)
-    });
-    let bytes_per_operation = bytes_per_operation.or(usual.price.bytes_per_operation);
-    let price = Price { bytes_per_operation, ..usual.price };
-    let file_len = usual.file_len.min(limit / 8);
+    let devices = devices.holding();
+    let price = devices.iter().find_map(|device| Price::of(&device.gate().bought()));
+    let price = price.unwrap_or(usual.price);
+    let file_len = usual.file_len.min(limit / 16);
     logged::Options { limit, file_len, memory: memory.min(2 * limit), price }
 }
 

@@ -16,28 +16,12 @@ use policy::recycle::{self, BLOCK, Price};
 use volume::{IoBuf, IoBufMut, Object};
 
 use super::Shared;
+use super::index::Row;
 use super::log::File;
-use super::record::{Place, Value};
-use crate::leaf::ObjectId;
+use super::value::{Place, Value};
 
 /// Reads at the same time.
 const AT_ONCE: usize = 8;
-
-/// A row of an object.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
-    pub(super) object: ObjectId,
-    pub(super) number: u64,
-    /// Blocks of a row.
-    pub(super) width: u64,
-}
-
-impl Row {
-    /// Its blocks, by their numbers in the object.
-    const fn blocks(self) -> Range<u64> {
-        self.number * self.width..(self.number + 1) * self.width
-    }
-}
 
 /// Blocks by their places in the log.
 #[derive(Default)]
@@ -75,18 +59,30 @@ impl Shared {
     /// Reads the blocks of a group that are not in memory. Those that cannot be read are left out: the row reads them
     /// again, and that error counts.
     pub(super) async fn fetch(&self, group: &[Row], price: Price, io: Io) -> Fetched {
-        let mut files = BTreeMap::<u64, (Arc<File>, Vec<u64>)>::new();
-        for row in group {
-            for (_, entry, file) in self.blocks.look_up(row.object, row.blocks()) {
-                if let (Value::Stored(place), Some(file)) = (entry.value, file)
-                    && !self.blocks.is_in_memory(place)
-                {
-                    files.entry(place.file).or_insert_with(|| (file, Vec::new())).1.push(place.at);
-                }
+        let blocks = group.iter().flat_map(|row| self.blocks.look_up(row.object, row.blocks()));
+        let places = blocks.filter_map(|(_, entry, _)| match entry.value {
+            Value::Stored(place) => Some(place),
+            Value::Zeros => None,
+        });
+        self.fetch_places(places, price, io).await
+    }
+
+    /// The same by their places.
+    pub(super) async fn fetch_places(
+        &self,
+        places: impl Iterator<Item = Place>,
+        price: Price,
+        io: Io,
+    ) -> Fetched {
+        let mut files = BTreeMap::<u64, Vec<u64>>::new();
+        for place in places {
+            if !self.blocks.is_in_memory(place) {
+                files.entry(place.file).or_default().push(place.at);
             }
         }
         let mut reads = Vec::new();
-        for (file, mut blocks) in files.into_values() {
+        for (number, mut blocks) in files {
+            let Some(file) = self.blocks.file(number) else { continue };
             blocks.sort_unstable();
             for span in recycle::reads(&blocks, price) {
                 let [from, to] =

@@ -17,6 +17,8 @@ pub struct Figures {
     pub rows_recycled: u64,
     /// Blocks that were brought in place by them.
     pub blocks_recycled: u64,
+    /// Blocks that were appended again, so that the oldest files could go.
+    pub blocks_moved: u64,
     /// Writes that waited until some of the log was in place.
     pub waits: u64,
 }
@@ -26,6 +28,7 @@ pub struct Figures {
 pub(super) struct Counts {
     rows: AtomicU64,
     blocks: AtomicU64,
+    moved: AtomicU64,
     waits: AtomicU64,
 }
 
@@ -38,6 +41,10 @@ impl Counts {
     /// Changes of rows so far.
     pub(super) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn moved(&self, blocks: u64) {
+        self.moved.fetch_add(blocks, Ordering::Relaxed);
     }
 
     pub(super) fn waited(&self) {
@@ -58,6 +65,7 @@ impl Counts {
             syncs,
             rows_recycled: self.rows(),
             blocks_recycled: self.blocks.load(Ordering::Relaxed),
+            blocks_moved: self.moved.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
         }
     }

@@ -1,11 +1,12 @@
 //! Which blocks of which objects the log has newer than their places, and which files of it are needed.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use volume::BlockSum;
 
-use super::record::Value;
+use super::value::Value;
 use crate::leaf::ObjectId;
 
 /// The newest value of a block, and when it came.
@@ -33,6 +34,30 @@ enum Below {
     Unknown,
 }
 
+/// A block, and its newest value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Live {
+    pub(super) object: ObjectId,
+    pub(super) block: u64,
+    pub(super) entry: Entry,
+}
+
+/// A row of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) object: ObjectId,
+    pub(super) number: u64,
+    /// Blocks of a row.
+    pub(super) width: u64,
+}
+
+impl Row {
+    /// Its blocks, by their numbers in the object.
+    pub(super) const fn blocks(self) -> Range<u64> {
+        self.number * self.width..(self.number + 1) * self.width
+    }
+}
+
 /// The newest values of all blocks that are not known to be in place.
 #[derive(Default)]
 pub(super) struct Index {
@@ -57,6 +82,11 @@ struct Use {
 }
 
 impl Entry {
+    /// The file whose record says so.
+    pub(super) const fn file(&self) -> u64 {
+        self.file
+    }
+
     /// The checksum of what the block has in place, if it is known.
     pub(super) const fn below(&self) -> Option<BlockSum> {
         match self.below {
@@ -89,9 +119,14 @@ impl Index {
         let entry = Entry { value, file, batch, version: self.version, below };
         let old = entries.insert(block, entry);
         self.release(old);
+        self.add(file, (object, block));
+    }
+
+    /// A record of a file says the newest value of a block.
+    fn add(&mut self, file: u64, block: (ObjectId, u64)) {
         let used = self.files.entry(file).or_default();
         used.live += 1;
-        used.written.push((object, block));
+        used.written.push(block);
     }
 
     /// The entries of a range of blocks, in order.
@@ -190,14 +225,69 @@ impl Index {
         [Some(entry.file), stored].into_iter().flatten()
     }
 
-    /// The blocks whose newest values are in the oldest file, each once.
-    pub(super) fn oldest(&self) -> BTreeSet<(ObjectId, u64)> {
-        let Some((oldest, used)) = self.files.first_key_value() else { return BTreeSet::new() };
-        let is_live = |(object, block): &&(ObjectId, u64)| {
-            let entry = self.objects.get(object).and_then(|entries| entries.get(block));
-            entry.is_some_and(|entry| entry.file == *oldest)
+    /// The oldest file that has the newest value of a block.
+    pub(super) fn first_live(&self) -> Option<u64> {
+        self.files.iter().find(|(_, used)| used.live > 0).map(|(&file, _)| file)
+    }
+
+    /// The blocks of this file, each once; none if it is the file that is written.
+    pub(super) fn oldest(&self, current: Option<u64>) -> Vec<Live> {
+        let oldest = self.first_live().filter(|&file| Some(file) != current);
+        let Some((oldest, used)) = oldest.and_then(|file| Some((file, self.files.get(&file)?)))
+        else {
+            return Vec::new();
         };
-        used.written.iter().filter(is_live).copied().collect()
+        let written: BTreeSet<_> = used.written.iter().copied().collect();
+        let live = written.into_iter().filter_map(|(object, block)| {
+            let entry = *self.objects.get(&object)?.get(&block)?;
+            (entry.file == oldest).then_some(Live { object, block, entry })
+        });
+        live.collect()
+    }
+
+    /// Whether the log has no newer value of the block than this.
+    pub(super) fn is_newest(&self, Live { object, block, entry }: Live) -> bool {
+        let now = self.objects.get(&object).and_then(|entries| entries.get(&block));
+        now.is_some_and(|now| now.version == entry.version)
+    }
+
+    /// The same value of a block is in another file as well now, unless there is a newer one.
+    pub(super) fn moved(&mut self, live: Live, value: Value, (file, batch): (u64, u64)) {
+        if !self.is_newest(live) {
+            return;
+        }
+        let Live { object, block, entry } = live;
+        self.version += 1;
+        let entry = Entry { value, file, batch, version: self.version, below: entry.below };
+        let old = self.objects.entry(object).or_default().insert(block, entry);
+        self.release(old);
+        self.add(file, (object, block));
+    }
+
+    /// The rows with the most blocks of the log, until these have `enough` blocks; `width` says how many blocks a row of an object
+    /// has.
+    pub(super) fn densest(&self, width: impl Fn(ObjectId) -> Option<u64>, enough: u64) -> Vec<Row> {
+        let mut rows = Vec::<(u64, Row)>::new();
+        for (&object, entries) in &self.objects {
+            let Some(width) = width(object) else { continue };
+            for &block in entries.keys() {
+                let number = block / width;
+                match rows.last_mut() {
+                    Some((count, row)) if row.object == object && row.number == number => {
+                        *count += 1;
+                    }
+                    _ => rows.push((1, Row { object, number, width })),
+                }
+            }
+        }
+        rows.sort_by_key(|&(count, _)| Reverse(count));
+        let mut sum = 0;
+        let taken = rows.into_iter().take_while(|(count, _)| {
+            let more = sum < enough;
+            sum += count;
+            more
+        });
+        taken.map(|(_, row)| row).collect()
     }
 
     /// The oldest file, if nothing needs it and it is not being written. Files go in their order: a newer one may say that a
@@ -225,7 +315,7 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Place;
+    use super::super::value::Place;
     use super::*;
 
     fn stored(file: u64, at: u64) -> Value {
@@ -237,19 +327,23 @@ mod tests {
 
     #[test]
     fn a_file_is_needed_as_long_as_it_has_the_newest_value_of_a_block() {
+        let oldest = |index: &Index| {
+            let live = index.oldest(None).into_iter();
+            live.map(|live| (live.object, live.block)).collect::<Vec<_>>()
+        };
         let mut index = Index::default();
         index.put((A, 0), stored(1, 0), (1, 0));
         index.put((A, 1), stored(1, 4096), (1, 0));
         index.put((A, 0), stored(2, 0), (2, 0));
         index.put((B, 0), Value::Zeros, (2, 0));
-        assert_eq!(index.oldest(), BTreeSet::from([(A, 1)]));
+        assert_eq!(oldest(&index), [(A, 1)]);
         assert_eq!(index.unneeded(Some(3)), None);
         let (_, entry) = index.get(A, 1..2)[0];
         index.in_place(A, 1, entry);
         assert_eq!(index.unneeded(Some(3)), Some(1));
         assert_eq!(index.unneeded(Some(1)), None, "it is being written");
         index.remove_file(1);
-        assert_eq!(index.oldest(), BTreeSet::from([(A, 0), (B, 0)]));
+        assert_eq!(oldest(&index), [(A, 0), (B, 0)]);
         index.forget(B);
         index.forget(A);
         assert_eq!((index.unneeded(Some(3)), index.blocks()), (Some(2), 0));
@@ -264,6 +358,48 @@ mod tests {
         index.in_place(A, 7, old);
         assert_eq!(index.get(A, 0..9).len(), 1);
         assert_eq!(index.blocks(), 1);
+    }
+
+    #[test]
+    fn a_value_that_is_moved_stays_the_newest_and_one_that_was_written_over_does_not_come_back() {
+        let mut index = Index::default();
+        for block in 0..3 {
+            index.put((A, block), stored(1, block * 4096), (1, 1));
+        }
+        index.was(A, 0, Some(BlockSum::of_zeros()));
+        assert_eq!(index.oldest(Some(1)), [], "it is being written");
+        let live = index.oldest(Some(2));
+        assert_eq!(live.len(), 3);
+        // Between the look and the move: one has a newer value, one is in place.
+        index.put((A, 1), stored(2, 0), (2, 2));
+        index.in_place(A, 2, live[2].entry);
+        for (nth, live) in live.into_iter().enumerate() {
+            index.moved(live, stored(3, nth as u64 * 4096), (3, 3));
+        }
+        let entries = index.get(A, 0..9);
+        let values: Vec<_> = entries.iter().map(|(block, entry)| (*block, entry.value)).collect();
+        assert_eq!(values, [(0, stored(3, 0)), (1, stored(2, 0))]);
+        assert_eq!(entries[0].1.below(), Some(BlockSum::of_zeros()), "in place is what was");
+        assert_eq!((index.first_live(), index.blocks()), (Some(2), 2));
+        assert_eq!(index.unneeded(Some(3)), Some(1));
+    }
+
+    #[test]
+    fn the_rows_with_the_most_blocks_come_first() {
+        let mut index = Index::default();
+        for (object, block) in [(A, 0), (A, 5), (A, 6), (A, 7), (A, 8), (B, 1), (B, 2)] {
+            index.put((object, block), Value::Zeros, (1, 1));
+        }
+        let densest = |enough| {
+            let width = |object| (object == A || object == B).then_some(4);
+            let rows = index.densest(width, enough).into_iter();
+            rows.map(|row| (row.object, row.number)).collect::<Vec<_>>()
+        };
+        assert_eq!(densest(0), []);
+        assert_eq!(densest(3), [(A, 1)]);
+        assert_eq!(densest(4), [(A, 1), (B, 0)]);
+        assert_eq!(densest(99), [(A, 1), (B, 0), (A, 0), (A, 2)]);
+        assert_eq!(index.densest(|object| (object == B).then_some(4), 9).len(), 1);
     }
 
     #[test]

@@ -15,12 +15,14 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use policy::recycle::BLOCK;
+use policy::recycle::room::Fill;
 use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
-use super::index::{Entry, Index};
+use super::index::{Entry, Index, Live};
 use super::kept::Kept;
-use super::record::{Batch, Order, Place, Record, Value};
+use super::record::{Batch, Order, Record};
 use super::turn::Turns;
+use super::value::{Place, Value};
 use crate::leaf::ObjectId;
 use crate::spread::{Handle, Spread};
 
@@ -167,6 +169,16 @@ impl Log {
         look(&mut self.index.lock())
     }
 
+    /// The bytes of the files that have live blocks, and of those after them; and the live blocks. Older files go as soon as no change
+    /// of a row needs them.
+    pub(super) fn fill(&self) -> Fill {
+        let index = self.index.lock();
+        let files = self.files.lock();
+        let first = index.first_live().unwrap_or(u64::MAX);
+        let bytes = files.range(first..).map(|(_, (_, len))| len).sum();
+        Fill { bytes, live: index.blocks() }
+    }
+
     /// The bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -234,6 +246,21 @@ impl Log {
         }
     }
 
+    /// Appends values again that the log has, each with its bytes, so that the files that have them can go. Those of which a newer
+    /// value comes before are left out.
+    ///
+    /// # Errors
+    /// Those of the pool: the values are where they were.
+    pub(super) async fn move_blocks(&self, moves: Vec<(Live, Option<IoBuf>)>) -> Result<()> {
+        let waiting = {
+            let mut pending = self.pending.lock();
+            let outcome = Arc::<Outcome>::default();
+            pending.push_back((Batch::of_moves(moves), Arc::clone(&outcome)));
+            Waiting { log: self, outcome }
+        };
+        self.write_until(&waiting.outcome).await.map(drop)
+    }
+
     /// Whether a batch, and all before it, are durable.
     fn is_durable(&self, batch: u64) -> bool {
         self.synced.load(Ordering::Acquire) >= batch
@@ -241,7 +268,7 @@ impl Log {
 
     fn enqueue(&self, records: impl IntoIterator<Item = (Record, Vec<IoBuf>)>) -> Waiting<'_> {
         let mut pending = self.pending.lock();
-        if pending.back().is_none_or(|(batch, _)| batch.len() >= BATCH) {
+        if pending.back().is_none_or(|(batch, _)| !batch.takes_more(BATCH)) {
             pending.push_back(<(Batch, Arc<Outcome>)>::default());
         }
         let Some((batch, outcome)) = pending.back_mut() else { unreachable!("one is there") };
@@ -298,8 +325,13 @@ impl Log {
     async fn write_batch(&self, appending: &mut Appending) -> Result<(u64, u64)> {
         let Appending { file, unwritten } = appending;
         let Some((batch, _)) = unwritten else { return Ok((0, 0)) };
-        if file.as_ref().is_some_and(|current| current.len >= self.file_len) {
-            *file = None;
+        if !batch.moves.is_empty() {
+            // What comes later is written later.
+            let index = self.index.lock();
+            batch.keep_moves(|live| index.is_newest(live));
+            if batch.moves.is_empty() {
+                return Ok((0, 0));
+            }
         }
         loop {
             let is_new = file.is_none();
@@ -326,6 +358,9 @@ impl Log {
                     written.last = order.sequence;
                     let entry = (Arc::clone(&current.file), order.sequence);
                     written.unsynced.insert(number, entry);
+                    if current.len >= self.file_len {
+                        *file = None;
+                    }
                     return Ok((number, order.sequence));
                 }
                 // What it has of the batch is unknown: nothing may follow in this file.
@@ -379,7 +414,21 @@ impl Log {
     /// Takes note of the records of a batch of a file, whose blocks begin at `at`.
     fn take_note(&self, batch: &Batch, of: (u64, u64), at: u64) {
         let mut index = self.index.lock();
-        note(&mut index, &batch.records, of, at, &|_, _| true);
+        if batch.moves.is_empty() {
+            return note(&mut index, &batch.records, of, at, &|_, _| true);
+        }
+        let mut at = at;
+        for &(live, _) in &batch.moves {
+            let value = match live.entry.value {
+                Value::Stored(place) => {
+                    let moved = Place { file: of.0, at, checksum: place.checksum };
+                    at += BLOCK;
+                    Value::Stored(moved)
+                }
+                Value::Zeros => Value::Zeros,
+            };
+            index.moved(live, value, of);
+        }
     }
 
     /// Makes all records durable that were appended before this call.
@@ -416,6 +465,16 @@ impl Log {
         }
         self.synced.fetch_max(upto, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// The file of a number.
+    pub(super) fn file(&self, number: u64) -> Option<Arc<File>> {
+        self.files.lock().get(&number).map(|(file, _)| Arc::clone(file))
+    }
+
+    /// The bytes of a file.
+    pub(super) fn len_of(&self, number: u64) -> u64 {
+        self.files.lock().get(&number).map_or(0, |(_, len)| *len)
     }
 
     /// Whether it has this file.
@@ -460,8 +519,7 @@ impl Log {
     /// # Errors
     /// As for [`Log::read`]. `Corrupt`: its file is gone.
     pub(super) async fn read_block(&self, place: Place, io: Io) -> Result<IoBuf> {
-        let file = self.files.lock().get(&place.file).map(|(file, _)| Arc::clone(file));
-        let file = file.ok_or_else(|| {
+        let file = self.file(place.file).ok_or_else(|| {
             let what = format!(
                 "{PREFIX}{}/{:016x}: it is missing, and a change needs it",
                 self.name, place.file
@@ -471,23 +529,26 @@ impl Log {
         self.read(&file, place.at, &[place.checksum], io).await
     }
 
+    /// The file that is written.
+    pub(super) async fn current(&self) -> Option<u64> {
+        self.appending.lock().await.file.as_ref().map(|current| current.file.number)
+    }
+
     /// Goes on in another file, so that this one can be removed.
     pub(super) async fn end_file(&self) {
         self.appending.lock().await.file = None;
     }
 
-    /// Removes the files that nothing needs, the oldest first, and tells of each.
+    /// Removes the files that nothing needs, the oldest first; false if there is none.
     ///
     /// # Errors
     /// Those of the pool.
-    pub(super) async fn trim(&self, mut removed: impl FnMut(u64)) -> Result<()> {
+    pub(super) async fn trim(&self) -> Result<bool> {
+        let mut removed = false;
         loop {
-            let unneeded = {
-                let appending = self.appending.lock().await;
-                let current = appending.file.as_ref().map(|current| current.file.number);
-                self.index.lock().unneeded(current)
-            };
-            let Some(number) = unneeded else { return Ok(()) };
+            let current = self.current().await;
+            let unneeded = self.index.lock().unneeded(current);
+            let Some(number) = unneeded else { return Ok(removed) };
             // What it says may be written over by records that are not durable.
             self.sync().await?;
             match self.spread.remove_soon(&self.file_name(number)?).await {
@@ -497,7 +558,7 @@ impl Log {
             }
             self.index.lock().remove_file(number);
             self.kept.forget(number);
-            removed(number);
+            removed = true;
             self.written.lock().unsynced.remove(&number);
             if let Some((_, len)) = self.files.lock().remove(&number) {
                 self.bytes.fetch_sub(len, Ordering::Relaxed);

@@ -30,9 +30,11 @@ mod record;
 mod recycle;
 mod replay;
 mod turn;
+mod value;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -44,6 +46,7 @@ use futures_util::lock::{Mutex as AsyncMutex, MutexGuard};
 use parking_lot::Mutex;
 use policy::intent::Kind;
 use policy::purpose::Io;
+use policy::recycle::room::Room;
 use policy::recycle::{BLOCK, Price};
 use policy::units::MIB;
 use volume::heartbeat::Heartbeat;
@@ -73,9 +76,9 @@ const ROUND: Duration = Duration::from_secs(10);
 /// How the log is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of the log, each copy counted once, from which on writes wait until some of it is in place. From a quarter of it
-    /// on, [`Logged::run`] brings blocks in place with operations that users leave over, and the nearer to it, the more urgently.
-    /// Until their files can go, it grows by as much as came in place, and by half of this at most.
+    /// Bytes of the log, each copy counted once, from which on writes wait until it has room again. From a quarter of it on,
+    /// [`Logged::run`] brings blocks in place with operations that users leave over, and the more of it is newer than its places, the
+    /// more urgently. Files that only changes of rows need do not count; with them it is half as long again at most.
     pub limit: u64,
     /// Bytes of a file of the log: it is removed when all of them are in place.
     pub file_len: u64,
@@ -111,8 +114,8 @@ struct Shared {
     open: Mutex<HashMap<ObjectId, Weak<Base>>>,
     /// Changes of each row that were decided and are not known to be in place.
     decided: Mutex<BTreeMap<(ObjectId, u64), Vec<u64>>>,
-    /// The files of blocks that each file of rows needs.
-    needed: Mutex<BTreeMap<u64, Vec<BTreeSet<u64>>>>,
+    /// The files of blocks that each change needs which was decided.
+    needed: Mutex<HashMap<u64, BTreeSet<u64>>>,
     /// The number of the last change of a row.
     changes: AtomicU64,
     recycling: AsyncMutex<()>,
@@ -120,10 +123,13 @@ struct Shared {
     runs: AtomicBool,
     /// Whether its last round brought nothing in place.
     is_stuck: AtomicBool,
-    /// Bytes of blocks that came in place since a file was last let go.
-    placed: AtomicU64,
-    /// Writes that wait for room.
+    room: Room,
+    /// Locked while blocks of the oldest file are appended again.
+    moving: AsyncMutex<()>,
+    /// Writes that wait for room, or to be made durable together.
     waiting: Mutex<Vec<Waker>>,
+    /// How often they were woken.
+    woken: AtomicU64,
     spending: Mutex<Spending>,
     due: Mutex<Option<Waker>>,
     figures: Counts,
@@ -153,8 +159,10 @@ impl Logged {
             recycling: AsyncMutex::default(),
             runs: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
-            placed: AtomicU64::new(0),
+            room: Room::new(options.limit, options.file_len),
+            moving: AsyncMutex::default(),
             waiting: Mutex::default(),
+            woken: AtomicU64::new(0),
             spending: Mutex::new(Spending::new(options.price)),
             due: Mutex::default(),
             figures: Counts::default(),
@@ -192,7 +200,7 @@ impl Logged {
             }
             let round = async {
                 let _one = self.shared.recycling.lock().await;
-                self.shared.recycle_oldest().await
+                self.shared.make_more_room().await
             };
             let recycled = self.watched(round, clock, heartbeat).await;
             match &recycled {
@@ -263,7 +271,8 @@ impl Logged {
         }
         // Else an opening would take all of the last file for newer than its places.
         shared.blocks.end_file().await;
-        shared.recycle_oldest().await.map(drop)
+        shared.rows.end_file().await;
+        shared.make_more_room().await.map(drop)
     }
 }
 
@@ -314,18 +323,19 @@ impl Shared {
     ///
     /// # Errors
     /// Nothing can be brought in place, and the log has outgrown its limit by as much again.
-    async fn make_room(&self) -> Result<()> {
+    async fn make_room(&self, object: ObjectId, blocks: Range<u64>) -> Result<()> {
         if self.is_due()
             && let Some(waker) = self.due.lock().take()
         {
             waker.wake();
         }
-        if self.has_room() {
+        let has_room = || self.has_room(object, &blocks);
+        if has_room() {
             return Ok(());
         }
         self.figures.waited();
-        while let Some(_one) = self.turn_without_room().await {
-            match self.recycle_oldest().await {
+        while let Some(_one) = self.turn_without_room(has_room).await {
+            match self.make_more_room().await {
                 Ok(true) => {}
                 Err(e) if self.blocks.bytes() >= 2 * self.options.limit => {
                     return Err(e.within("the log is full"));
@@ -336,16 +346,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the log takes a write. A file goes only once all its blocks are in place, and with writes all over a device
-    /// these are in nearly all rows: writes that waited for the file would wait for all of the log. So they go on at the
-    /// rate at which blocks come in place, and without them while none can.
-    fn has_room(&self) -> bool {
-        let limit = self.options.limit;
-        let more = match self.is_stuck.load(Ordering::Acquire) {
-            true => limit,
-            false => self.placed.load(Ordering::Acquire).min(limit / 2),
-        };
-        self.blocks.bytes() < limit.saturating_add(more)
+    /// Whether the log takes a write of these blocks. While none can go in place, it takes twice as much.
+    fn has_room(&self, object: ObjectId, blocks: &Range<u64>) -> bool {
+        if self.is_stuck.load(Ordering::Acquire) {
+            return self.blocks.bytes() < 2 * self.options.limit;
+        }
+        let count = blocks.end - blocks.start;
+        let over = || self.blocks.with_index(|index| index.count(object, blocks.clone()) == count);
+        let fill = self.blocks.fill();
+        if self.blocks.bytes() >= self.options.limit / 2 * 3 {
+            return false;
+        }
+        self.room.takes(fill, false) || self.room.takes(fill, true) && over()
     }
 
     /// Whether writes do not leave it to [`Logged::run`] to bring blocks in place.
@@ -354,12 +366,12 @@ impl Shared {
     }
 
     /// Waits until the log takes a write: then none; or it is the caller's turn to bring blocks in place.
-    async fn turn_without_room(&self) -> Option<MutexGuard<'_, ()>> {
+    async fn turn_without_room(&self, has_room: impl Fn() -> bool) -> Option<MutexGuard<'_, ()>> {
         let mut turn = pin!(self.recycling.lock());
         poll_fn(|cx| {
             // Before the look: room that is made after it wakes this call.
             self.waiting.lock().push(cx.waker().clone());
-            match self.has_room() {
+            match has_room() {
                 true => Poll::Ready(None),
                 false if self.is_left_to_writes() => turn.as_mut().poll(cx).map(Some),
                 false => Poll::Pending,
@@ -371,18 +383,34 @@ impl Shared {
     /// Blocks came in place.
     fn came_in_place(&self, blocks: u64) {
         self.figures.recycled(blocks);
-        self.placed.fetch_add(blocks * BLOCK, Ordering::AcqRel);
         self.wake_waiting();
     }
 
+    /// While the log has no room for other writes, waits until it makes some, so that those are made durable together with this one:
+    /// syncs take operations of the volumes that bringing blocks in place needs then.
+    async fn gather(&self) {
+        let woken = self.woken.load(Ordering::Acquire);
+        poll_fn(|cx| {
+            // Before the look: what is changed after it wakes this call.
+            self.waiting.lock().push(cx.waker().clone());
+            let goes_on = self.is_left_to_writes()
+                || self.woken.load(Ordering::Acquire) != woken
+                || self.room.takes(self.blocks.fill(), false);
+            if goes_on { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
     fn wake_waiting(&self) {
+        self.woken.fetch_add(1, Ordering::AcqRel);
         let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Whether blocks should go in place.
     fn is_due(&self) -> bool {
-        self.blocks.bytes() >= self.options.limit / 4
+        let has_old_files = self.blocks.bytes() >= self.options.limit;
+        has_old_files || self.room.is_due(self.blocks.fill())
     }
 
     fn object(self: &Arc<Self>, handle: Handle, spread: &Spread) -> Result<Arc<dyn Object>> {

@@ -14,7 +14,8 @@ use volume::{
 
 use super::Shared;
 use super::log::Log;
-use super::record::{Record, Value};
+use super::record::Record;
+use super::value::Value;
 use crate::spread::{Handle, Spread, WriteLock};
 
 /// An object, whatever number of handles it has.
@@ -145,12 +146,15 @@ impl Logged {
         }
         let range = offset..end;
         self.shared.blocks.write_abandoned().await;
-        self.shared.make_room().await?;
+        let blocks = outward(&range);
+        self.shared.make_room(self.id(), blocks.clone()).await?;
+        if durable {
+            self.shared.gather().await;
+        }
         let longer = match end > self.base.handle.len() {
             true => Some(self.lengthen(end).await?),
             false => None,
         };
-        let blocks = outward(&range);
         if bytes_of(&blocks) == range {
             let _shared = self.base.changes.shared(range.start).await;
             let record = self.record(&blocks, &data);
@@ -244,7 +248,7 @@ impl Logged {
             }
         }
         self.shared.blocks.write_abandoned().await;
-        self.shared.make_room().await?;
+        self.shared.make_room(self.id(), inner.clone()).await?;
         let _shared = self.base.changes.shared(whole.start).await;
         let count = inner.end - inner.start;
         let record = Record::Zeros { object: self.id(), block: inner.start, count };

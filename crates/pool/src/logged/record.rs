@@ -9,8 +9,10 @@
 //! record. All numbers are little-endian. [`Order`] says what the first three are.
 
 use policy::recycle::BLOCK;
-use volume::{BlockSum, IoBuf, IoBufMut};
+use volume::{IoBuf, IoBufMut};
 
+use super::index::Live;
+use super::value::{Place, Value};
 use crate::leaf::ObjectId;
 use crate::spread::Missed;
 
@@ -61,36 +63,6 @@ pub(super) enum Record {
     },
 }
 
-/// The new bytes of a block.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Value {
-    /// They are in the log.
-    Stored(Place),
-    /// Zeros.
-    Zeros,
-}
-
-impl Value {
-    /// The checksum of the block.
-    pub(super) fn sum(self) -> BlockSum {
-        match self {
-            Self::Stored(place) => BlockSum::from_crc(place.checksum),
-            Self::Zeros => BlockSum::of_zeros(),
-        }
-    }
-}
-
-/// Where the log has a block.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Place {
-    /// The file.
-    pub(super) file: u64,
-    /// The offset in the file, in bytes.
-    pub(super) at: u64,
-    /// The CRC-32C of the block.
-    pub(super) checksum: u32,
-}
-
 /// A new block of parity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Parity {
@@ -108,6 +80,8 @@ pub(super) struct Batch {
     pub(super) records: Vec<Record>,
     blocks: Vec<IoBuf>,
     count: usize,
+    /// Values that the log has already, each with its bytes. They are its only records.
+    pub(super) moves: Vec<(Live, Option<IoBuf>)>,
 }
 
 /// The place of a batch among all: batches count as far as each names the one before.
@@ -145,8 +119,51 @@ impl Batch {
         }
     }
 
+    /// Values that the log has already, each with its bytes, and none for zeros. They become records when it is known which of them
+    /// are still the newest.
+    pub(super) fn of_moves(moves: Vec<(Live, Option<IoBuf>)>) -> Self {
+        Self { moves, ..Self::default() }
+    }
+
+    /// Leaves out values that are not the newest any more, and makes records of the others.
+    pub(super) fn keep_moves(&mut self, is_newest: impl Fn(Live) -> bool) {
+        let mut moves = std::mem::take(&mut self.moves);
+        // An earlier attempt was given up.
+        *self = Self::default();
+        moves.retain(|&(live, _)| is_newest(live));
+        for (live, bytes) in &moves {
+            let Live { object, block, entry } = *live;
+            match (entry.value, self.records.last_mut()) {
+                (
+                    Value::Stored(place),
+                    Some(Record::Blocks { object: of, block: first, checksums }),
+                ) if *of == object && block == *first + checksums.len() as u64 => {
+                    checksums.push(place.checksum);
+                }
+                (Value::Zeros, Some(Record::Zeros { object: of, block: first, count }))
+                    if *of == object && block == *first + *count =>
+                {
+                    *count += 1;
+                }
+                (Value::Stored(place), _) => {
+                    let checksums = vec![place.checksum];
+                    self.records.push(Record::Blocks { object, block, checksums });
+                }
+                (Value::Zeros, _) => self.records.push(Record::Zeros { object, block, count: 1 }),
+            }
+            self.count += usize::from(bytes.is_some());
+            self.blocks.extend(bytes.clone());
+        }
+        self.moves = moves;
+    }
+
+    /// Whether more records may join it.
+    pub(super) fn takes_more(&self, most: usize) -> bool {
+        self.moves.is_empty() && self.len() < most
+    }
+
     /// The bytes of the blocks so far.
-    pub(super) const fn len(&self) -> usize {
+    const fn len(&self) -> usize {
         self.count * BLOCK as usize
     }
 

@@ -1,26 +1,31 @@
 //! Brings what the log has newer in place, the oldest first, a row at a time, so that its files can go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::{StreamExt, stream};
 use policy::placement::Code;
 use policy::purpose::{Io, Origin, Step};
+use policy::recycle::room::MOVED;
 use policy::recycle::{BLOCK, Cost, Price};
 use volume::{Error, ErrorKind, Expected, IoBuf, IoBufMut, Object, Result};
 
 use super::Shared;
-use super::fetch::{Fetched, Row};
-use super::index::Index;
+use super::fetch::Fetched;
+use super::index::{Entry, Index, Live, Row};
+use super::log::File;
 use super::object::Base;
-use super::record::{Parity, Record, Value};
+use super::record::{Parity, Record};
+use super::value::Value;
 use crate::leaf::ObjectId;
 use crate::spread::{Dirty, InPlace};
 
 /// Rows that change at the same time.
 const AT_ONCE: usize = 8;
+
+/// A block, its newest value, and the file that holds that.
+type Newest = (u64, Entry, Option<Arc<File>>);
 
 /// Rows after which operations and bytes are weighed anew.
 const ROWS: u64 = 128;
@@ -65,10 +70,10 @@ struct Pinned<'a> {
 }
 
 impl Pinned<'_> {
-    /// They are needed until this file of rows is removed.
-    fn until_removed(mut self, file: u64) {
-        let files = self.files.take();
-        self.shared.needed.lock().entry(file).or_default().extend(files);
+    /// They are needed until this change ends.
+    fn until_ended(mut self, change: u64) {
+        let files = self.files.take().unwrap_or_default();
+        self.shared.needed.lock().insert(change, files);
     }
 }
 
@@ -93,39 +98,105 @@ enum For {
 impl Shared {
     /// The purpose of bringing blocks in place.
     fn io(&self, whom: For) -> Io {
-        let full = match whom {
-            For::Room => 100 * self.blocks.bytes() / self.options.limit.max(1),
+        let space_pressure_percent = match whom {
+            For::Room => self.room.percent(self.blocks.fill()),
             For::Caller => 100,
         };
-        let space_pressure_percent = u8::try_from(full).unwrap_or(u8::MAX);
         Io::new(Origin::Recycle { space_pressure_percent }, Step::Data)
     }
 
-    /// Brings in place what the oldest file has the newest values of, and removes files that nothing needs then. False: there
-    /// was nothing to do.
+    /// Makes room: brings the rows in place that have the most blocks, and appends what is left of the oldest files again. False:
+    /// there was nothing to do.
     ///
     /// # Errors
     /// The first of a row, after all were tried.
-    pub(super) async fn recycle_oldest(&self) -> Result<bool> {
+    pub(super) async fn make_more_room(&self) -> Result<bool> {
         let before = self.figures.rows();
-        let blocks = self.blocks.with_index(|index| index.oldest());
-        let mut rows = BTreeMap::new();
-        for (object, block) in blocks {
+        let mut widths = HashMap::new();
+        for object in self.blocks.with_index(|index| index.objects()) {
             match self.base(object) {
                 Ok(base) => {
-                    rows.insert((object, block / base.width()), base.width());
+                    widths.insert(object, base.width());
                 }
                 Err(e) if e.kind() == ErrorKind::Gone => self.forget(object),
                 Err(e) => return Err(e),
             }
         }
-        let rows = rows.into_iter();
-        let rows: Vec<_> =
-            rows.map(|((object, number), width)| Row { object, number, width }).collect();
+        let moved = self.move_oldest().await;
+        let fill = self.blocks.fill();
+        let width = |object| widths.get(&object).copied();
+        let (dense, oldest) = self.blocks.with_index(|index| {
+            let dense = index.densest(width, self.room.to_place(fill));
+            // Where nothing can be appended again, all of the oldest goes in place.
+            let oldest = if self.room.moves(fill) { index.oldest(None) } else { Vec::new() };
+            (dense, oldest)
+        });
+        let of_oldest = oldest.into_iter().filter_map(|Live { object, block, .. }| {
+            let width = width(object)?;
+            Some(Row { object, number: block / width, width })
+        });
+        let mut seen = HashSet::new();
+        let mut rows: Vec<_> = of_oldest.chain(dense).collect();
+        rows.retain(|row| seen.insert((row.object, row.number)));
         let changed = self.recycle_rows(&rows, For::Room).await;
         let freed = self.trim().await?;
         changed?;
-        Ok(freed || self.figures.rows() > before)
+        Ok(moved? || freed || self.figures.rows() > before)
+    }
+
+    /// While the log wants it and that gives room, appends what is live of its oldest files again, so that they can go. False: it
+    /// appended nothing.
+    async fn move_oldest(&self) -> Result<bool> {
+        // One at a time.
+        let Some(_alone) = self.moving.try_lock() else { return Ok(false) };
+        let mut moved = false;
+        while self.room.moves(self.blocks.fill()) {
+            let current = self.blocks.current().await;
+            let live = self.blocks.with_index(|index| index.oldest(current));
+            let bytes = live.first().map_or(0, |live| self.blocks.len_of(live.entry.file()));
+            if !self.room.gains(live.len() as u64, bytes) {
+                break;
+            }
+            for some in live.chunks(MOVED as usize) {
+                let read = self.bytes_of(some).await?;
+                self.blocks.move_blocks(read).await?;
+                self.blocks.sync().await?;
+                self.figures.moved(some.len() as u64);
+            }
+            moved = true;
+            self.wake_waiting();
+            self.trim().await?;
+        }
+        Ok(moved)
+    }
+
+    /// Reads blocks of the log that are about to be appended again.
+    async fn bytes_of(&self, live: &[Live]) -> Result<Vec<(Live, Option<IoBuf>)>> {
+        let io = self.io(For::Room);
+        let places = live.iter().filter_map(|live| match live.entry.value {
+            Value::Stored(place) => Some(place),
+            Value::Zeros => None,
+        });
+        let price = self.spending.lock().price;
+        let fetched = self.fetch_places(places, price, io).await;
+        let mut all = Vec::new();
+        for &live in live {
+            let bytes = match live.entry.value {
+                Value::Zeros => None,
+                Value::Stored(place) => match fetched.get(place) {
+                    Some(bytes) => Some(bytes),
+                    None => match self.blocks.read_block(place, io).await {
+                        // The file may have gone meanwhile.
+                        Err(_) if !self.blocks.with_index(|index| index.is_newest(live)) => {
+                            continue;
+                        }
+                        read => Some(read?),
+                    },
+                },
+            };
+            all.push((live, bytes));
+        }
+        Ok(all)
     }
 
     /// Brings these rows in place.
@@ -147,23 +218,12 @@ impl Shared {
     /// Removes files that nothing needs; false if there is none. Those of blocks are needed as long as a crash would repeat a
     /// change from them.
     async fn trim(&self) -> Result<bool> {
-        let mut freed = false;
-        self.rows.end_file().await;
-        self.rows.trim(|file| self.let_go(file)).await?;
-        let trimmed = self.blocks.trim(|_| freed = true).await;
+        self.rows.trim().await?;
+        let freed = self.blocks.trim().await?;
         if freed {
-            // What came in place gives no more room than these files do.
-            self.placed.store(0, Ordering::Release);
             self.wake_waiting();
         }
-        trimmed.map(|()| freed)
-    }
-
-    /// A file of rows was removed.
-    pub(super) fn let_go(&self, file: u64) {
-        let needed = self.needed.lock().remove(&file);
-        self.blocks
-            .with_index(|index| needed.iter().flatten().for_each(|files| index.unpin(files)));
+        Ok(freed)
     }
 
     /// Brings rows of an object in place.
@@ -188,9 +248,14 @@ impl Shared {
         decided.for_each(|(_, changes)| self.end(changes));
     }
 
+    /// Changes of rows are in place, and durable there. An opening that finds one of them does not find all of its blocks, or repeats
+    /// it.
     fn end(&self, changes: Vec<u64>) {
-        self.rows
-            .with_index(|index| changes.into_iter().for_each(|change| index.end_change(change)));
+        self.rows.with_index(|index| changes.iter().for_each(|change| index.end_change(*change)));
+        let mut needed = self.needed.lock();
+        let files: Vec<_> = changes.iter().filter_map(|change| needed.remove(change)).collect();
+        drop(needed);
+        self.blocks.with_index(|index| files.iter().for_each(|files| index.unpin(files)));
     }
 
     async fn recycle(&self, row: Row, whom: For, fetched: &Fetched) -> Result<()> {
@@ -198,6 +263,9 @@ impl Shared {
             Ok(base) => self.recycle_row(&base, row.number, self.io(whom), fetched).await,
             Err(e) => Err(e),
         };
+        if let Err(e) = self.move_oldest().await {
+            tracing::debug!("blocks of the log of objects in place are not appended again: {e}");
+        }
         match changed {
             Err(e) if e.kind() == ErrorKind::Gone => {
                 self.forget(row.object);
@@ -219,20 +287,21 @@ impl Shared {
         // Before the claim: the checksums may be in a row that has to be claimed to be read.
         let of_row = first..first + base.width();
         self.spread.expected(base.handle.object_name(), of_row, Some(io)).await;
-        let (rows, newer) = loop {
+        let (rows, newer, pinned) = loop {
             let rows = base.handle.rows(base.code, row..row + 1, io).await?;
             // Also what had no room before.
             rows.settle(io).await?;
             // What was decided before is in place now.
             let settled = self.decided.lock().remove(&(object, row));
             self.end(settled.unwrap_or_default());
-            let newer = self.blocks.look_up(object, first..first + base.width());
+            let (newer, pinned) = self.pinned(object, first..first + base.width());
             if newer.is_empty() {
                 return Ok(());
             }
             if base.is_committed(base.handle.len()) {
-                break (rows, newer);
+                break (rows, newer, pinned);
             }
+            drop(pinned);
             // Nothing goes in place behind an end that a crash may bring back. Writers that make the object longer may
             // wait for these rows.
             drop(rows);
@@ -276,8 +345,6 @@ impl Shared {
         let staged = rows.stage(&dirty, &in_place, price, io).await?;
         self.spent(staged.cost, base.code);
         let change = self.next_change();
-        let files: BTreeSet<_> =
-            newer.iter().flat_map(|(_, entry, _)| Index::files_of(entry)).collect();
         let mut undecided = Undecided { shared: self, change, decided: false };
         let data = newer.iter().map(|(block, entry, _)| (*block, entry.value)).collect();
         let (mut parity, mut blocks) = (Vec::new(), Vec::new());
@@ -289,13 +356,10 @@ impl Shared {
         }
         let missed = rows.missed_by(&staged.writes);
         let record = Record::Row { change, object, row, data, parity, missed: missed.clone() };
-        // Whoever finds the record finds the blocks.
-        self.blocks.with_index(|index| index.pin(&files));
-        let pinned = Pinned { shared: self, files: Some(files) };
         let newest = newer.iter().map(|(_, entry, _)| entry.batch).max().unwrap_or(0);
         self.blocks.sync_batch(newest).await?;
-        let file = self.rows.append_durably([(record, blocks)]).await?;
-        pinned.until_removed(file);
+        self.rows.append_durably([(record, blocks)]).await?;
+        pinned.until_ended(change);
         undecided.decided = true;
         self.decided.lock().entry((object, row)).or_default().push(change);
         rows.decide(staged.writes, missed);
@@ -307,6 +371,24 @@ impl Shared {
         self.end(settled.unwrap_or_default());
         self.came_in_place(newer.len() as u64);
         Ok(())
+    }
+
+    /// The newest values of a range of blocks, with the files that hold them. These stay until the returned value is dropped.
+    fn pinned(&self, object: ObjectId, blocks: Range<u64>) -> (Vec<Newest>, Pinned<'_>) {
+        let (entries, files) = self.blocks.with_index(|index| {
+            let entries = index.get(object, blocks);
+            let files = entries.iter().flat_map(|(_, entry)| Index::files_of(entry));
+            let files: BTreeSet<_> = files.collect();
+            index.pin(&files);
+            (entries, files)
+        });
+        let pinned = Pinned { shared: self, files: Some(files) };
+        let file = |value| match value {
+            Value::Stored(place) => self.blocks.file(place.file),
+            Value::Zeros => None,
+        };
+        let newest = entries.into_iter().map(|(block, entry)| (block, entry, file(entry.value)));
+        (newest.collect(), pinned)
     }
 
     /// What the store of an object expects in place in the row whose blocks begin with `first`. The caller has claimed it.

@@ -16,7 +16,8 @@ use volume::{Check, Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
 
 use super::Shared;
 use super::log::{File, Log, PREFIX, are, note};
-use super::record::{Head, Order, PROBE, Parity, Record, Value, head_len, is_later};
+use super::record::{Head, Order, PROBE, Parity, Record, head_len, is_later};
+use super::value::Value;
 use crate::leaf::ObjectId;
 use crate::spread::{Missed, Patch, Spread};
 
@@ -266,7 +267,7 @@ impl Shared {
         self.rows.with_index(|index| {
             numbers.into_iter().for_each(|change| index.end_change(change));
         });
-        self.rows.trim(|file| self.let_go(file)).await
+        self.rows.trim().await.map(drop)
     }
 
     /// A row has no room on a volume: its change and the bytes of it stay in the log.
@@ -277,7 +278,7 @@ impl Shared {
         });
         let files: BTreeSet<_> = files.collect();
         self.blocks.with_index(|index| index.pin(&files));
-        self.needed.lock().entry(change.file.number).or_default().push(files);
+        self.needed.lock().insert(change.number, files);
         self.decided.lock().entry(row).or_default().push(change.number);
     }
 

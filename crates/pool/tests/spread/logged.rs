@@ -319,6 +319,58 @@ fn writes_into_a_full_log_wait_for_the_background_task_and_not_long() {
     });
 }
 
+/// Of a few hot blocks nothing goes in place: they are appended again, and the log stays within its limit. The values that come
+/// back are the last ones, whatever was appended again beside the writes, and when the power failed.
+#[test]
+fn hot_blocks_stay_in_the_log_and_none_of_their_older_values_comes_back() {
+    const BLOCKS: u64 = 40;
+    let mut moved = 0;
+    for seed in 0..20 {
+        let (clock, power) = (Clock::simulated(), Power::new());
+        let volumes: Vec<_> = mems(6).into_iter().map(|mem| Crash::new(mem, &power)).collect();
+        let options = Options { limit: MIB, file_len: 64 * KIB, memory: 0, ..Options::default() };
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut last = vec![0; BLOCKS as usize];
+        clock.run(async {
+            let (_pool, logged) = open(&numbered(&volumes), options).await.unwrap();
+            let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+            object.write_durable(0, filled(BLOCKS * 4 * KIB, 0), IO).await.unwrap();
+            let heartbeat = Heartbeat::new("in place", SILENCE_MAX, &clock);
+            let count = random.random_range(300..900);
+            let users = async {
+                for nth in 0..count {
+                    let block = random.random_range(0..BLOCKS);
+                    let byte = 1 + (nth % 250) as u8;
+                    object.write_durable(block * 4 * KIB, filled(4 * KIB, byte), IO).await.unwrap();
+                    last[block as usize] = byte;
+                    clock.sleep(Duration::from_millis(u64::from(nth % 3 == 0))).await;
+                }
+            };
+            beside(users, logged.run(&clock, &heartbeat)).await;
+            let figures = logged.figures();
+            assert!(figures.bytes <= options.limit + options.limit / 2, "{figures:?}");
+            moved += figures.blocks_moved;
+            let read = read_all(&*object).await.unwrap();
+            assert!(
+                read.chunks(4096).zip(&last).all(|(block, byte)| block.iter().all(|b| b == byte))
+            );
+        });
+        power.cut();
+        let left = volumes.iter().map(|volume| volume.survivor(random.next_u64()));
+        let left: Vec<_> = (0..).zip(left).collect();
+        block_on(async {
+            let (_pool, logged) = open(&left, options).await.unwrap();
+            let read = read_all(&*logged.open(&name("disk")).await.unwrap()).await.unwrap();
+            let wrong = read
+                .chunks(4096)
+                .zip(&last)
+                .position(|(block, byte)| block.iter().any(|b| b != byte));
+            assert_eq!(wrong, None, "seed {seed}: an older value came back");
+        });
+    }
+    assert!(moved > 1000, "{moved}");
+}
+
 /// The opening repeated the change, found no bytes of it for the new fragment, and dropped that: too few were left.
 #[test]
 fn a_fragment_that_was_made_after_a_change_of_a_row_counts_when_the_change_is_repeated() {

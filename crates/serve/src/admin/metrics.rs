@@ -267,6 +267,11 @@ fn copies(page: &mut Page, copies: &[Copies]) {
     of.counter("write_log_recycled_blocks", "Blocks brought in place from the log", |c| {
         c.write_log_recycled
     });
+    of.counter(
+        "write_log_moved_blocks",
+        "Blocks appended to the log again, so that its oldest files could go",
+        |c| c.write_log_moved,
+    );
     of.counter("write_log_waits", "Writes that waited because the log was full", |c| {
         c.write_log_waits
     });

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use super::Common;
 
-/// Block devices that are sold most of a volume: what each gets while one is flooded and a scrub runs
+/// Block devices that are sold most of their volumes: what each gets while one is flooded, and a scrub or a repair runs
 ///
-/// In virtual time, on a simulated gp3 volume.
+/// In virtual time, on simulated gp3 volumes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll bench block --profile smoke

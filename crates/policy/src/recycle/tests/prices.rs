@@ -8,6 +8,9 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::*;
+use crate::contract::spec::Bought;
+use crate::contract::{Counted, Limit, catalogue};
+use crate::units::Bytes;
 
 /// Blocks of the data of a row.
 const ROW: usize = 256;
@@ -256,4 +259,19 @@ fn a_share_goes_to_what_is_short_and_stays_within_bounds() {
     }
     assert_eq!((share(high), share(low)), (1.0, 0.0));
     assert_eq!(ALL_OPERATIONS.rebalanced(7, 0), ALL_OPERATIONS);
+}
+
+#[test]
+fn a_contract_says_how_many_bytes_weigh_as_much_as_an_operation() {
+    let of = |name: &str| {
+        let contract =
+            catalogue::find(name).unwrap().contract(Some(Bytes(500 * GIB)), Bought::default());
+        Price::of(&contract.unwrap())
+    };
+    assert_eq!(of("gp3"), Some(GP3));
+    let only_operations = Limit { counts: Counted::Ops, rate_per_sec: 100, depth: 10 };
+    let contract =
+        Contract { limits: vec![only_operations], op_bytes_max: 64 * KIB, ..Contract::unlimited() };
+    assert_eq!(Price::of(&contract), Some(Price::new(None, 64 * KIB)));
+    assert_eq!(Price::of(&Contract::unlimited()), None);
 }
