@@ -62,7 +62,7 @@ struct Outcome {
 /// A request failed. A check that does not hold is not an error.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let (secs, beside) = match options.profile {
-        Profile::Smoke => (5, 32 * MIB),
+        Profile::Smoke => (8, 16 * MIB),
         Profile::Short => (30, 512 * MIB),
         Profile::Paper => (300, 2048 * MIB),
     };
@@ -164,7 +164,7 @@ mod tests {
             row.value.expect("it was measured")
         };
         let repaired = figure("repaired after");
-        assert!((0.5..5.0).contains(&repaired), "{repaired}");
+        assert!((0.5..8.0).contains(&repaired), "{repaired}");
         // The flooded device gets what it was sold, and at most a second of it that it had saved up.
         let flooded = figure("flooded");
         assert!((159.0..159.0 * 1.25).contains(&flooded), "{flooded}");
