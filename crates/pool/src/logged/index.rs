@@ -251,16 +251,15 @@ impl Index {
         now.is_some_and(|now| now.version == entry.version)
     }
 
-    /// The same value of a block is in another file as well now, unless there is a newer one.
+    /// The same value of a block is in another file as well now, unless there is a newer one. It stays the same value: a change of a
+    /// row that began before brings it in place.
     pub(super) fn moved(&mut self, live: Live, value: Value, (file, batch): (u64, u64)) {
-        if !self.is_newest(live) {
-            return;
-        }
         let Live { object, block, entry } = live;
-        self.version += 1;
-        let entry = Entry { value, file, batch, version: self.version, below: entry.below };
-        let old = self.objects.entry(object).or_default().insert(block, entry);
-        self.release(old);
+        let now = self.objects.get_mut(&object).and_then(|entries| entries.get_mut(&block));
+        let Some(now) = now.filter(|now| now.version == entry.version) else { return };
+        let old = *now;
+        *now = Entry { value, file, batch, ..old };
+        self.release(Some(old));
         self.add(file, (object, block));
     }
 
@@ -370,6 +369,7 @@ mod tests {
         assert_eq!(index.oldest(Some(1)), [], "it is being written");
         let live = index.oldest(Some(2));
         assert_eq!(live.len(), 3);
+        let first = live[0].entry;
         // Between the look and the move: one has a newer value, one is in place.
         index.put((A, 1), stored(2, 0), (2, 2));
         index.in_place(A, 2, live[2].entry);
@@ -382,6 +382,10 @@ mod tests {
         assert_eq!(entries[0].1.below(), Some(BlockSum::of_zeros()), "in place is what was");
         assert_eq!((index.first_live(), index.blocks()), (Some(2), 2));
         assert_eq!(index.unneeded(Some(3)), Some(1));
+        // A change that began before the move.
+        index.in_place(A, 0, first);
+        assert_eq!(index.get(A, 0..1), []);
+        assert_eq!(index.blocks(), 1);
     }
 
     #[test]
