@@ -230,7 +230,7 @@ impl Index {
         self.files.iter().find(|(_, used)| used.live > 0).map(|(&file, _)| file)
     }
 
-    /// The blocks of this file, each once; none if it is the file that is written.
+    /// The live blocks of the oldest file that has any, each once; none if that file is the `current` one, which is written.
     pub(super) fn oldest(&self, current: Option<u64>) -> Vec<Live> {
         let oldest = self.first_live().filter(|&file| Some(file) != current);
         let Some((oldest, used)) = oldest.and_then(|file| Some((file, self.files.get(&file)?)))

@@ -123,6 +123,7 @@ struct Shared {
     runs: AtomicBool,
     /// Whether its last round brought nothing in place.
     is_stuck: AtomicBool,
+    /// Says when the log takes writes, and what makes room in it.
     room: Room,
     /// Locked while blocks of the oldest file are appended again.
     moving: AsyncMutex<()>,
