@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -181,11 +182,22 @@ class Plimsoll(Server):
         classes = ("foreground", "commit", "urgent", "background", "idle")
         return {kind: int(self.metric("plimsoll_gate_granted_tokens_total", f'class="{kind}"')) for kind in classes}
 
-    def metric(self, family, label):
-        """The sum of a family's samples with this label."""
+    def samples(self, family, label):
+        """The samples of a family with this label: words and values."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics") as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(family + "{") and label in line)
+        return [(line, float(line.split()[-1])) for line in lines if line.startswith(family + "{") and label in line]
+
+    def metric(self, family, label):
+        """The sum of a family's samples with this label."""
+        return sum(value for _, value in self.samples(family, label))
+
+    def metrics(self, family, label):
+        """The sums of a family's samples, by this label."""
+        sums = Counter()
+        for line, value in self.samples(family, f'{label}="'):
+            sums[line.split(f'{label}="')[1].split('"')[0]] += value
+        return sums
 
 
 class Disk:

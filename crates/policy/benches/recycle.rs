@@ -7,7 +7,8 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use policy::placement::Code;
-use policy::recycle::{self, Price};
+use policy::price::Price;
+use policy::recycle;
 use policy::units::{KIB, MIB};
 use rand::SeedableRng;
 use rand::seq::index;

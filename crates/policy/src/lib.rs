@@ -23,6 +23,7 @@ pub mod parity_log;
 pub mod placement;
 pub mod prefetch;
 pub mod pressure;
+pub mod price;
 pub mod promote;
 pub mod provider;
 pub mod purpose;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use policy::contract::Mechanics;
 use policy::placement::Code;
-use policy::recycle::Price;
+use policy::price::Price;
 use policy::units::MIB;
 
 use super::layout::{Block, DATA, PARITY, SERVERS, STRIP};

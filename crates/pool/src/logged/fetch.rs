@@ -11,8 +11,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use policy::price::Price;
 use policy::purpose::Io;
-use policy::recycle::{self, BLOCK, Price};
+use policy::recycle::{self, BLOCK};
 use volume::{IoBuf, IoBufMut, Object};
 
 use super::Shared;

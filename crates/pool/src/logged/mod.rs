@@ -45,9 +45,10 @@ use futures_util::future::{Either, select};
 use futures_util::lock::{Mutex as AsyncMutex, MutexGuard};
 use parking_lot::Mutex;
 use policy::intent::Kind;
+use policy::price::Price;
 use policy::purpose::Io;
+use policy::recycle::BLOCK;
 use policy::recycle::room::Room;
-use policy::recycle::{BLOCK, Price};
 use policy::units::MIB;
 use volume::heartbeat::Heartbeat;
 use volume::{

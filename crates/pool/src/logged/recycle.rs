@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use policy::placement::Code;
+use policy::price::Price;
 use policy::purpose::{Io, Origin, Step};
 use policy::recycle::room::MOVED;
-use policy::recycle::{BLOCK, Cost, Price};
+use policy::recycle::{BLOCK, Cost};
 use volume::{Error, ErrorKind, Expected, IoBuf, IoBufMut, Object, Result};
 
 use super::Shared;
@@ -109,7 +110,7 @@ impl Shared {
     /// there was nothing to do.
     ///
     /// # Errors
-    /// The first of a row, after all were tried.
+    /// The first of a row, after all were tried. If none went in place: that of appending blocks again.
     pub(super) async fn make_more_room(&self) -> Result<bool> {
         let before = self.figures.rows();
         let mut widths = HashMap::new();
@@ -141,7 +142,15 @@ impl Shared {
         let changed = self.recycle_rows(&rows, For::Room).await;
         let freed = self.trim().await?;
         changed?;
-        Ok(moved? || freed || self.figures.rows() > before)
+        let has_rows = self.figures.rows() > before;
+        match moved {
+            // A volume is full, or a block rotten: rows made room all the same.
+            Err(e) if has_rows => {
+                tracing::warn!("blocks of the oldest file of the log are not appended again: {e}");
+                Ok(true)
+            }
+            moved => Ok(moved? || freed || has_rows),
+        }
     }
 
     /// While the log wants it and that gives room, appends what is live of its oldest files again, so that they can go. False: it

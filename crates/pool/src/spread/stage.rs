@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use futures_util::future::join_all;
 use policy::placement::{Code, Piece};
-use policy::recycle::{self, BLOCK, Cost, How, Plan, Price, Span};
+use policy::price::Price;
+use policy::recycle::{self, BLOCK, Cost, How, Plan, Span};
 use volume::{BlockSum, Error, ErrorKind, Expected, Io, IoBuf, IoBufMut, Result};
 
 use super::fragments::Trouble;

@@ -194,14 +194,10 @@ impl File {
             Some(file) => file.until(end),
             None => Ahead::draw(end),
         };
-        let written = match before {
-            Some(before) => sys::write_all_at(&self.fd, &file.filling(before.end..end), before.end),
-            None => {
-                let mut bytes = file.tail(len);
-                bytes.extend(file.filling(len + bytes.len() as u64..end));
-                sys::write_all_at(&self.fd, &bytes, len)
-            }
-        };
+        // From the object's end, also where filling is already: with the bytes before it, it is one write.
+        let mut bytes = file.tail(len);
+        bytes.extend(file.filling(len + bytes.len() as u64..end));
+        let written = sys::write_all_at(&self.fd, &bytes, len);
         *pages = Some(file);
         if let Err(Unwritten { errno, .. }) = written {
             tracing::debug!(

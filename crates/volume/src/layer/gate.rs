@@ -673,10 +673,10 @@ impl GatedObject {
         let mut log = log.lock();
         let (covered, before) = paid.unzip();
         let unsynced = log.unsynced;
-        let (len, max) = (self.inner.len(), self.admission.ahead_max());
+        let (len, terms) = (self.inner.len(), self.admission.ahead());
         let filling = match sealing {
             Sealing::Yes => 0,
-            Sealing::No => log.ahead.wanted(len, unsynced.bytes, unsynced.is_resized, max),
+            Sealing::No => log.ahead.wanted(len, unsynced.bytes, unsynced.is_resized, &terms),
         };
         let owed = Unsynced {
             bytes: unsynced.bytes + filling,
@@ -697,7 +697,7 @@ impl GatedObject {
             }
         };
         log.unsynced = Unsynced::default();
-        log.ahead.begin(len, unsynced.bytes, unsynced.is_resized, filling, max);
+        log.ahead.begin(len, unsynced.bytes, unsynced.is_resized, filling, &terms);
         let sync = match sealing {
             Sealing::Yes => self.inner.seal(io).map(|sealed| sealed.map(|()| true)).boxed(),
             Sealing::No if filling == 0 => {

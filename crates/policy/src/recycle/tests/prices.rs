@@ -1,5 +1,6 @@
 //! What plans cost in windows of a log, beside the three ways by hand of which they are mixtures.
 
+use crate::contract::Contract;
 use std::fmt::Write;
 
 use expect_test::expect;

@@ -9,9 +9,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use policy::ahead;
 use policy::budget::{Part, Share};
 use policy::contract::{Contract, Cost, Direction};
 use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Learned, Seen};
+use policy::price::Price;
 use policy::purpose::{Class, Origin, Pressure, Purpose, Tenant};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
@@ -21,9 +23,11 @@ use super::{Answers, Meter, Unsynced};
 use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, ReadTime, Result};
 
+/// More than this is not written ahead at once: volumes write no more.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
+/// What logs are taken to cost where a contract limits no operations: as on gp3.
+const USUAL_PRICE: Price = Price::new(Some(43_690), 256 << 10);
 /// The read of [`AdmissionQueue::expected_read`]: one operation, of a block as stores read them.
-/// More than this is not written ahead at once: the sync that does it takes longer than others.
-const AHEAD_BYTES_MAX: usize = 256 << 10;
 const USUAL_READ: Cost = Cost::reads(1, 4096);
 
 /// Grants requests one by one, each charged for its bytes.
@@ -40,7 +44,8 @@ pub(super) struct AdmissionQueue {
     /// The same value as in the state.
     user_goes_at: Arc<AtomicU64>,
     has_journal: AtomicBool,
-    writes_ahead: AtomicBool,
+    /// What logs cost.
+    ahead: Mutex<ahead::Terms>,
     purposes: Purposes,
     state: Mutex<State>,
 }
@@ -52,6 +57,8 @@ struct State {
     contract: Contract,
     /// The writes that the file system adds to a sync.
     journal_ops: u64,
+    /// Whether logs are written ahead.
+    writes_ahead: bool,
     /// The share of the contract to use if the volume gives it.
     share: Share,
     /// The estimate of what the volume really gives, while it is on.
@@ -191,12 +198,13 @@ impl AdmissionQueue {
             look_at: AtomicU64::new(u64::MAX),
             user_goes_at: Arc::clone(&user_goes_at),
             has_journal: AtomicBool::new(false),
-            writes_ahead: AtomicBool::new(false),
+            ahead: Mutex::new(ahead::Terms { price: USUAL_PRICE, journal_ops: 0, max: 0 }),
             purposes: Purposes::default(),
             state: Mutex::new(State {
                 bought: contract.clone(),
                 contract: contract.clone(),
                 journal_ops: 0,
+                writes_ahead: false,
                 share,
                 estimate: None,
                 scheduler,
@@ -281,17 +289,16 @@ impl AdmissionQueue {
         self.has_journal.load(Ordering::Relaxed)
     }
 
-    /// The bytes of a sync that writes ahead, with the filling: what one operation moves, and a budget pays for at once. Zero where logs
-    /// are not written ahead.
-    pub(super) fn ahead_max(&self) -> usize {
-        match self.writes_ahead.load(Ordering::Relaxed) && self.has_journal() {
-            true => self.piece_len().min(self.unsynced_max()).min(AHEAD_BYTES_MAX),
-            false => 0,
-        }
+    /// What logs cost, and how far they are written ahead.
+    pub(super) fn ahead(&self) -> ahead::Terms {
+        *self.ahead.lock()
     }
 
-    pub(super) fn set_writes_ahead(&self, writes_ahead: bool) {
-        self.writes_ahead.store(writes_ahead, Ordering::Relaxed);
+    pub(super) fn set_writes_ahead(self: &Arc<Self>, writes_ahead: bool) {
+        self.change(|state, _| {
+            state.writes_ahead = writes_ahead;
+            self.measure(state);
+        });
     }
 
     /// Charges the journal's writes for the sync of a resized object that is no log.
@@ -506,8 +513,16 @@ impl AdmissionQueue {
                 bytes((largest.bytes - journal.bytes).min(ops.saturating_mul(op_bytes_max)))
             }
         };
-        self.piece_len.store((piece_len / PAGE * PAGE).max(PAGE), Ordering::Relaxed);
+        let piece_len = (piece_len / PAGE * PAGE).max(PAGE);
+        self.piece_len.store(piece_len, Ordering::Relaxed);
         self.unsynced_max.store(unsynced_max.max(PAGE), Ordering::Relaxed);
+        let price = Price::of(&state.contract).unwrap_or(USUAL_PRICE);
+        let is_off = !state.writes_ahead || state.journal_ops == 0;
+        *self.ahead.lock() = ahead::Terms {
+            price: Price { io_max: price.io_max.min(piece_len as u64), ..price },
+            journal_ops: state.journal_ops,
+            max: if is_off { 0 } else { unsynced_max.min(AHEAD_BYTES_MAX) },
+        };
     }
 
     /// Changes the state, then wakes every request that may go now.

@@ -497,19 +497,25 @@ fn synced_appends(stage: &Stage, count: u64) -> Vec<u64> {
     (0..count).map(append).collect()
 }
 
+/// A gate whose volume's file system has a journal of two writes, and cheap overwrites.
+fn with_journal(contract: &Contract, set: impl FnOnce(&mut Device)) -> Stage {
+    let stage = Stage::with(contract, "wal.log", set);
+    stage.gate.set_journal_ops(2);
+    stage.gate.set_writes_ahead(true);
+    stage
+}
+
 /// Each small record that was synced cost three operations on ext4, two of them for the journal.
 #[test]
 fn a_log_of_small_syncs_pays_for_the_journal_once_in_a_while() {
-    let stage = Stage::with(&contract(1000), "wal.log", |_| {});
-    stage.gate.set_journal_ops(2);
-    stage.gate.set_writes_ahead(true);
-    assert_eq!(synced_appends(&stage, 6), [3, 3, 3, 3, 3, 1], "the fifth writes ahead");
+    let stage = with_journal(&contract(1000), |_| {});
+    assert_eq!(synced_appends(&stage, 3), [3, 1, 1], "filling costs no operation");
     let issued = stage.device.take();
     let ahead: Vec<_> = issued.iter().filter(|a| a.what == "written ahead").collect();
-    assert_eq!((ahead.len(), ahead[0].offset, ahead[0].len), (1, 5 * 4096, 252 * KIB));
+    assert_eq!((ahead.len(), ahead[0].offset, ahead[0].len), (1, 4096, 244 * KIB));
     // The gate paid for what was written ahead, in one operation with the record.
-    assert_eq!(stage.spent().bytes, 6 * 4096 + 252 * KIB + 5 * 2 * 4096);
-    assert_eq!(synced_appends(&stage, 640).iter().sum::<u64>(), 640 + 10 * 2, "once in 63");
+    assert_eq!(stage.spent().bytes, 3 * 4096 + 244 * KIB + 2 * 4096);
+    assert_eq!(synced_appends(&stage, 610).iter().sum::<u64>(), 610 + 10 * 2, "once in 61");
 
     let before = stage.spent().ops;
     stage.run(stage.object.seal(WRITE)).unwrap();
@@ -517,11 +523,18 @@ fn a_log_of_small_syncs_pays_for_the_journal_once_in_a_while() {
 }
 
 #[test]
+fn where_bytes_are_sold_the_journal_takes_as_much_as_the_filling_first() {
+    let bytes = Limit { counts: Counted::Bytes, rate_per_sec: 40_000_000, depth: 40_000_000 };
+    let mut gp3 = contract(1000);
+    gp3.limits.push(bytes);
+    let stage = with_journal(&gp3, |_| {});
+    assert_eq!(synced_appends(&stage, 6), [3, 3, 3, 3, 1, 1], "252 KiB weigh as six operations");
+}
+
+#[test]
 fn a_log_that_was_cut_or_finds_no_room_pays_for_the_journal() {
-    let stage = Stage::with(&contract(1000), "wal.log", |_| {});
-    stage.gate.set_journal_ops(2);
-    stage.gate.set_writes_ahead(true);
-    assert_eq!(synced_appends(&stage, 6).last(), Some(&1));
+    let stage = with_journal(&contract(1000), |_| {});
+    assert_eq!(synced_appends(&stage, 2), [3, 1]);
     stage.run(stage.object.set_len(4096)).unwrap();
     assert_eq!(synced_appends(&stage, 2), [3, 1]);
 
@@ -533,11 +546,9 @@ fn a_log_that_was_cut_or_finds_no_room_pays_for_the_journal() {
     drop(object);
     let object = clock.run(gate.open(&name("wal.log"))).unwrap();
     let stage = Stage { clock, device, gate, object };
-    assert_eq!(synced_appends(&stage, 6), [3, 3, 3, 3, 3, 1]);
+    assert_eq!(synced_appends(&stage, 2), [3, 1]);
 
-    let full = Stage::with(&contract(1000), "wal.log", |device| device.is_full = true);
-    full.gate.set_journal_ops(2);
-    full.gate.set_writes_ahead(true);
+    let full = with_journal(&contract(1000), |device| device.is_full = true);
     assert_eq!(synced_appends(&full, 100).iter().sum::<u64>(), 300);
     let attempts = full.device.take();
     assert_eq!(attempts.iter().filter(|a| a.what == "written ahead").count(), 2, "not each time");
