@@ -7,9 +7,10 @@ from pathlib import Path
 from stack import run
 
 MIB = 1 << 20
+OPERATION_KIB = 256
 # Of a volume on such a device.
 CONTRACT = """
-op_kib_max = 256
+op_kib_max = {operation}
 iops = {{ included = {iops}, depth_s = 0.1 }}
 """
 
@@ -30,7 +31,7 @@ class Device:
         with path.open("r+b") as file:
             file.truncate(sum(slices.values()) * MIB)
         for export, rate in ((self.free, 10_000_000), (self.limited, iops)):
-            group = f"throttle-group,id=limit,x-iops-total={rate},x-iops-size={256 << 10}"
+            group = f"throttle-group,id=limit,x-iops-total={rate},x-iops-size={OPERATION_KIB << 10}"
             image = f"driver=throttle,throttle-group=limit,file.driver=file,file.filename={path}"
             run("qemu-nbd", "-c", export, "--cache=writeback", "--object", group, "--image-opts", image)
         deadline = time.monotonic() + 10
@@ -40,7 +41,10 @@ class Device:
             time.sleep(0.05)
         # As volumes of a provider, they have no cache that loses writes. The kernel counts an empty flush as a write.
         for export in (self.free, self.limited):
-            Path(f"/sys/block/{Path(export).name}/queue/write_cache").write_text("write through")
+            queue = Path(f"/sys/block/{Path(export).name}/queue")
+            (queue / "write_cache").write_text("write through")
+            # And one I/O of what is one operation: this driver's are of 128 KiB at most.
+            (queue / "max_sectors_kb").write_text(str(OPERATION_KIB))
         for slice_name, table in self.tables(self.free):
             create(slice_name, table)
 
@@ -67,10 +71,10 @@ class Device:
     def mount(self, directory):
         """Makes a file system of each map, in a directory of its name, with a contract beside it."""
         for name in self.slices:
-            run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", f"/dev/mapper/{name}")
+            run("mkfs.ext4", "-q", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0", f"/dev/mapper/{name}")
             (directory / name).mkdir()
             run("mount", f"/dev/mapper/{name}", directory / name)
-            (directory / f"{name}.toml").write_text(CONTRACT.format(iops=self.iops))
+            (directory / f"{name}.toml").write_text(CONTRACT.format(operation=OPERATION_KIB, iops=self.iops))
 
     def count(self):
         """I/Os that the limited export completed: reads, writes, and flushes."""

@@ -28,6 +28,7 @@ use policy::contract::spec::{Bought, SpecError};
 use policy::contract::{Contract, catalogue};
 use policy::estimate::IoKind;
 use policy::sched::Policy;
+use policy::units::Bytes;
 use volume::dir::{BlockDevice, Dir, DirOptions, SyncCost};
 use volume::io_pool::{IoPool, THREADS};
 use volume::layer::deadline::{self, Deadline};
@@ -225,7 +226,15 @@ impl Volume {
             Home::Other(volume) => Arc::clone(volume),
         };
         let limited = Deadline::new(device, &self.name, self.timeout, clock.clone());
-        let contract = &self.contract;
+        let below = match &self.home {
+            Home::Directory(path) if !self.simulate => BlockDevice::of(path),
+            _ => None,
+        };
+        let io_max = below.as_ref().and_then(BlockDevice::request_bytes_max);
+        let contract = &as_sent(&self.contract, io_max);
+        if let Some(below) = below.as_ref().filter(|_| *contract != self.contract) {
+            self.say_split(contract, below);
+        }
         let provider = self.simulate.then(|| {
             let device: Arc<dyn volume::Volume> = Arc::new(limited.clone());
             Arc::new(Simulate::new(device, contract, clock.clone(), any_number()))
@@ -234,14 +243,10 @@ impl Volume {
             Some(provider) => Arc::clone(provider) as _,
             None => Arc::new(limited.clone()),
         };
-        let below = match &self.home {
-            Home::Directory(path) if !self.simulate => BlockDevice::of(path),
-            _ => None,
-        };
         let below = below.and_then(|below| Some((below.ios()?, below)));
         let (name, share, policy) = (&self.name, self.share, self.scheduler);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
-        self.at_most.iter().for_each(|most| gate.set_at_most(most));
+        self.at_most.iter().for_each(|most| gate.set_at_most(&as_sent(most, io_max)));
         gate.set_journal_ops(journal_ops);
         gate.set_writes_ahead(sync.saves_in_place);
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
@@ -259,9 +264,25 @@ impl Volume {
             provider,
             reserve,
             below,
+            io_max,
             learned,
             scrub,
         })
+    }
+
+    /// Says that `below` gets smaller I/Os than the contract counts as one.
+    fn say_split(&self, contract: &Contract, below: &BlockDevice) {
+        let (sold, sent) = (self.contract.op_bytes_max, contract.op_bytes_max);
+        tracing::warn!(
+            volume = self.name,
+            "an operation of its contract moves up to {}, and the kernel splits I/Os of {} at {}: each part is charged; \
+             `echo {} > /sys/block/{}/queue/max_sectors_kb` and a restart mend it",
+            Bytes(sold),
+            below.name(),
+            Bytes(sent),
+            sold / 1024,
+            below.name(),
+        );
     }
 
     /// What a sync of a directory is charged beside its data: what the settings say, or what was measured.
@@ -298,6 +319,8 @@ pub struct Device {
     scrub: Option<HintFile>,
     /// The block device below, if the kernel counts its I/Os, and their number when this was opened.
     below: Option<(u64, BlockDevice)>,
+    /// The largest I/O that the kernel sends there.
+    io_max: Option<u64>,
 }
 
 impl Device {
@@ -411,13 +434,19 @@ impl Device {
         if let Some(provider) = &self.provider {
             provider.set_contract(contract);
         }
-        self.gate.set_contract_at_most(contract, most);
+        let [contract, most] = [contract, most].map(|terms| as_sent(terms, self.io_max));
+        self.gate.set_contract_at_most(&contract, &most);
     }
 
     /// Uses no more than `most` from now on. The contract that was bought stays.
     pub fn set_at_most(&self, most: &Contract) {
-        self.gate.set_at_most(most);
+        self.gate.set_at_most(&as_sent(most, self.io_max));
     }
+}
+
+/// The terms of a volume to which the kernel sends I/Os of at most so many bytes.
+fn as_sent(contract: &Contract, io_max: Option<u64>) -> Contract {
+    contract.clone().with_ios_of(io_max.unwrap_or(u64::MAX))
 }
 
 /// The open volumes of a pool, those of the pools that are its members, and those that cannot be used. Clones are handles

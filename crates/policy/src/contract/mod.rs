@@ -283,6 +283,15 @@ impl Contract {
         self.smallest(true)
     }
 
+    /// The terms where the kernel sends I/Os of at most `bytes`: it splits larger ones, and the provider counts each part.
+    #[must_use]
+    pub fn with_ios_of(mut self, bytes: u64) -> Self {
+        if self.limits.iter().any(|limit| limit.counts.is_ops()) {
+            self.op_bytes_max = self.op_bytes_max.min(bytes.max(4 * KIB));
+        }
+        self
+    }
+
     /// Operations a second that the volume should carry: the paid ones, or what the arm of a disk does. `None` where
     /// neither limits them.
     #[must_use]
@@ -308,5 +317,25 @@ impl Contract {
     fn smallest(&self, ops: bool) -> Option<u64> {
         let limits = self.limits.iter().filter(|limit| limit.counts.is_ops() == ops);
         limits.map(|limit| limit.rate_per_sec).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tables read in pieces of 256 KiB cost a device that gets 128 KiB at once two operations each, and one token.
+    #[test]
+    fn smaller_ios_than_the_contract_counts_are_charged_each() {
+        let of = |counts| {
+            let limits = vec![Limit { counts, rate_per_sec: 100, depth: 100 }];
+            Contract { limits, ..Contract::unlimited() }
+        };
+        let split = of(Counted::Ops).with_ios_of(128 * KIB);
+        assert_eq!(split.cost(Direction::Read, 256 * KIB), Cost::reads(2, 256 * KIB));
+        for bytes in [256 * KIB, 1024 * KIB] {
+            assert_eq!(of(Counted::Ops).with_ios_of(bytes), of(Counted::Ops));
+        }
+        assert_eq!(of(Counted::Bytes).with_ios_of(4 * KIB), of(Counted::Bytes), "it sells none");
     }
 }

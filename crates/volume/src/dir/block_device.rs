@@ -56,11 +56,14 @@ impl BlockDevice {
         self.lowest.iter().map(of).sum()
     }
 
-    /// The largest I/O that the kernel sends to it, in bytes: it splits larger requests.
+    /// The largest I/O that the kernel sends to it, or to one that it is made of, in bytes: it splits larger requests.
     #[must_use]
     pub fn request_bytes_max(&self) -> Option<u64> {
-        let kib = fs::read_to_string(self.device.join("queue/max_sectors_kb")).ok()?;
-        Some(kib.trim().parse::<u64>().ok()? * 1024)
+        let of = |device: &PathBuf| {
+            let kib = fs::read_to_string(device.join("queue/max_sectors_kb")).ok()?;
+            Some(kib.trim().parse::<u64>().ok()? * 1024)
+        };
+        self.lowest.iter().chain([&self.device]).filter_map(of).min()
     }
 }
 
@@ -127,6 +130,13 @@ mod tests {
         let ios = |path: &str| BlockDevice::at(at(path)).and_then(|device| device.ios());
         assert_eq!(["volume", "raid", "a/a1", "b"].map(ios), [11, 11, 1, 10].map(Some));
         assert_eq!(BlockDevice::at(at("volume")).unwrap().name(), "volume");
+        let max = || BlockDevice::at(at("volume")).unwrap().request_bytes_max();
+        assert_eq!(max(), None);
+        for (path, kib) in [("volume", "1280"), ("b", "128")] {
+            fs::create_dir(at(path).join("queue")).unwrap();
+            fs::write(at(path).join("queue/max_sectors_kb"), format!("{kib}\n")).unwrap();
+        }
+        assert_eq!(max(), Some(128 << 10), "of the one that splits them smallest");
         fs::remove_file(at("b/stat")).unwrap();
         assert_eq!(BlockDevice::at(at("volume")), None, "not all of it is counted");
     }
