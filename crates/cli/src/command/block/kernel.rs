@@ -33,6 +33,10 @@ const SOCKET_FD: u16 = 1;
 /// The unit of requests, in bytes: that of Plimsoll's block devices.
 const BLOCK: u64 = 4096;
 
+/// The largest requests to ask of the kernel, in KiB. By default they have 128, so a read of a MiB is eight operations of an
+/// export whose contract counts each 256 KiB as one.
+const REQUEST_KIB: u64 = 1024;
+
 /// A device of the driver, attached or not.
 pub(super) struct Device {
     path: PathBuf,
@@ -135,7 +139,19 @@ impl Device {
             .u64(DEAD_CONN_TIMEOUT, terms.wait.as_secs().max(1))
             .nested(SOCKETS, &socket(&theirs));
         self.call(CONNECT, &attributes)?;
+        self.allow_large_requests();
         Ok(ours)
+    }
+
+    /// Lets the kernel send requests of [`REQUEST_KIB`]. A host that does not let this program change them keeps its own.
+    fn allow_large_requests(&self) {
+        let path = format!("/sys/block/nbd{}/queue/max_sectors_kb", self.index);
+        let now = fs::read_to_string(&path).ok().and_then(|kib| kib.trim_end().parse::<u64>().ok());
+        if now.is_some_and(|kib| kib < REQUEST_KIB)
+            && let Err(error) = fs::write(&path, REQUEST_KIB.to_string())
+        {
+            tracing::debug!("{path} stays as it is: {error}");
+        }
     }
 
     /// Gives an attached device a new socket in place of one whose other end was closed. Returns the other end.
@@ -159,7 +175,10 @@ impl Device {
                 "{} is served by another `plimsoll block attach`; stop that one first",
                 self.path.display()
             ),
-            _ => Ok(ours),
+            _ => {
+                self.allow_large_requests();
+                Ok(ours)
+            }
         }
     }
 
