@@ -12,6 +12,8 @@ from stack import run
 
 # EXT4_IOC_SHUTDOWN, without a flush of the journal: from then on all that is asked of the file system is an I/O error.
 SHUTDOWN, NO_FLUSH = 0x8004587D, 2
+# Seconds of a green `/health` after a start, by which the server knows of every loss.
+QUIET = 15
 
 
 class Members:
@@ -54,12 +56,19 @@ class Members:
 
     def wait_until_whole(self, promise, seconds=120):
         """The seconds until the log says that every object has what the pool promises again. `/health` counts what is short, but
-        a moment after a loss it does not know of it yet."""
+        a moment after a loss it does not know of it yet. A server that was killed right after its last repair says nothing: then it
+        has to be green for some seconds."""
         said = re.compile(rf"(every object has|have fewer than) {re.escape(promise)}( again|;)")
+        green = None
 
         def is_whole(log):
-            told = said.findall(log)
-            return told and told[-1][0] == "every object has"
+            nonlocal green
+            told = said.findall(log.rpartition("\nready: ")[2] if "\nready: " in log else log)
+            if told:
+                return told[-1][0] == "every object has"
+            is_green = "\nready: " in log and self.server.health()[0]
+            green = (green or time.monotonic()) if is_green else None
+            return green is not None and time.monotonic() - green > QUIET
 
         return self.wait(is_whole, lambda: self.server.log()[self.logged :], seconds)
 
