@@ -273,15 +273,15 @@ impl Volume {
     /// Says that `below` gets smaller I/Os than the contract counts as one.
     fn say_split(&self, contract: &Contract, below: &BlockDevice) {
         let (sold, sent) = (self.contract.op_bytes_max, contract.op_bytes_max);
+        let raise = |name| format!("echo {} > /sys/block/{name}/queue/max_sectors_kb", sold / 1024);
+        let mend: Vec<_> = below.splitting(sold).into_iter().map(raise).collect();
         tracing::warn!(
             volume = self.name,
-            "an operation of its contract moves up to {}, and the kernel splits I/Os of {} at {}: each part is charged; \
-             `echo {} > /sys/block/{}/queue/max_sectors_kb` and a restart mend it",
+            "an operation of the contract moves up to {}, and the kernel splits I/Os at {}, so each part is charged: to \
+             mend it, `{}` and restart",
             Bytes(sold),
-            below.name(),
             Bytes(sent),
-            sold / 1024,
-            below.name(),
+            mend.join("; "),
         );
     }
 
@@ -444,7 +444,7 @@ impl Device {
     }
 }
 
-/// The terms of a volume to which the kernel sends I/Os of at most so many bytes.
+/// What a volume's gate goes by where the kernel sends the device I/Os of at most `io_max` bytes.
 fn as_sent(contract: &Contract, io_max: Option<u64>) -> Contract {
     contract.clone().with_ios_of(io_max.unwrap_or(u64::MAX))
 }

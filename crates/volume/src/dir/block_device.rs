@@ -35,7 +35,7 @@ impl BlockDevice {
     /// The device's name: `nvme1n1`.
     #[must_use]
     pub fn name(&self) -> String {
-        self.device.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        name_of(&self.device)
     }
 
     /// I/Os that ended since the device was attached: reads and writes, each as the device had it, after the kernel split
@@ -59,12 +59,28 @@ impl BlockDevice {
     /// The largest I/O that the kernel sends to it, or to one that it is made of, in bytes: it splits larger requests.
     #[must_use]
     pub fn request_bytes_max(&self) -> Option<u64> {
-        let of = |device: &PathBuf| {
-            let kib = fs::read_to_string(device.join("queue/max_sectors_kb")).ok()?;
-            Some(kib.trim().parse::<u64>().ok()? * 1024)
-        };
-        self.lowest.iter().chain([&self.device]).filter_map(of).min()
+        self.limits().map(|(_, bytes)| bytes).min()
     }
+
+    /// The names of those to which the kernel sends no I/O of so many bytes, the lowest first.
+    #[must_use]
+    pub fn splitting(&self, bytes: u64) -> Vec<String> {
+        let small = self.limits().filter(|&(_, max)| max < bytes);
+        small.map(|(device, _)| name_of(device)).collect()
+    }
+
+    /// Those that it is made of, and itself, each with its largest I/O.
+    fn limits(&self) -> impl Iterator<Item = (&PathBuf, u64)> {
+        let itself = Some(&self.device).filter(|device| !self.lowest.contains(device));
+        self.lowest.iter().chain(itself).filter_map(|device| {
+            let kib = fs::read_to_string(device.join("queue/max_sectors_kb")).ok()?;
+            Some((device, kib.trim().parse::<u64>().ok()? * 1024))
+        })
+    }
+}
+
+fn name_of(device: &Path) -> String {
+    device.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The device that a link leads to, and all of it where that is a partition.
@@ -130,13 +146,16 @@ mod tests {
         let ios = |path: &str| BlockDevice::at(at(path)).and_then(|device| device.ios());
         assert_eq!(["volume", "raid", "a/a1", "b"].map(ios), [11, 11, 1, 10].map(Some));
         assert_eq!(BlockDevice::at(at("volume")).unwrap().name(), "volume");
-        let max = || BlockDevice::at(at("volume")).unwrap().request_bytes_max();
-        assert_eq!(max(), None);
+        let volume = BlockDevice::at(at("volume")).unwrap();
+        assert_eq!(volume.request_bytes_max(), None);
         for (path, kib) in [("volume", "1280"), ("b", "128")] {
             fs::create_dir(at(path).join("queue")).unwrap();
             fs::write(at(path).join("queue/max_sectors_kb"), format!("{kib}\n")).unwrap();
         }
-        assert_eq!(max(), Some(128 << 10), "of the one that splits them smallest");
+        assert_eq!(volume.request_bytes_max(), Some(128 << 10), "the least");
+        assert_eq!(volume.splitting(256 << 10), ["b"]);
+        assert_eq!(volume.splitting(2048 << 10), ["b", "volume"]);
+        assert!(volume.splitting(128 << 10).is_empty());
         fs::remove_file(at("b/stat")).unwrap();
         assert_eq!(BlockDevice::at(at("volume")), None, "not all of it is counted");
     }
