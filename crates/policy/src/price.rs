@@ -33,7 +33,7 @@ impl Price {
     /// Operations and bytes count alike.
     ///
     /// Over a log, volumes need the larger of two sums: of all rows' operations and of all rows' bytes. The least larger
-    /// sum is that of plans which are lightest by a blend, with the share at which both sums are equal. (The larger of
+    /// sum is that of [plans](crate::recycle::plan) which are lightest by a blend, with the share at which both sums are equal. (The larger of
     /// both *row by row* is another measure: a row of many operations can be balanced by a row of many bytes.) That
     /// share depends on the writes. With a half, the larger sum is at most twice the least one, whatever the writes are;
     /// [`rebalanced`](Self::rebalanced) finds the share from what was spent.
@@ -59,7 +59,7 @@ impl Price {
         Self { bytes_per_operation, io_max, operation_share: Self::OPERATION_SHARE }
     }
 
-    /// The price for the next rows after volumes spent so many operations and bytes: what they had more of weighs more.
+    /// The price for the next rows, after volumes spent so many operations and bytes: it weighs more what they spent more of.
     ///
     /// Both are to include all other work of the volumes. Call it every few hundred rows.
     #[must_use]

@@ -118,7 +118,7 @@ fn a_damaged_block_of_time_series_shows_once_it_was_read() {
     let blocks = || {
         let all = std::fs::read_dir(&objects).expect("a volume").map(|object| {
             let path = object.expect("a file").path();
-            // The owner may execute a log that is written ahead: what it is longer than its object are no blocks.
+            // The owner may execute a log that is written ahead: such a file ends with filling, which is no block.
             let facts = path.metadata().ok().filter(|facts| facts.mode() & 0o100 == 0);
             (path, facts.map_or(0, |facts| facts.len()))
         });

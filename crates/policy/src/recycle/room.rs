@@ -81,7 +81,7 @@ impl Room {
         is_full && has_dead || self.is_due(fill) && 4 * live <= fill.bytes
     }
 
-    /// Whether a log gains room when it appends the `live` blocks of a file of so many `bytes` again and lets the file go.
+    /// Whether a log gains room if it appends the `live` blocks of a file of `bytes` again, and removes the file.
     #[must_use]
     pub const fn gains(&self, live: u64, bytes: u64) -> bool {
         let appended = (live + live.div_ceil(MOVED)) * BLOCK;
