@@ -144,8 +144,11 @@ impl Shared {
                 has_blocks(found).await?;
             }
         }
-        // What was read must be there after the next crash, too.
+        // What was read must be there after the next crash, too, and after as many losses as other files survive: a file that was
+        // never synced may have one copy left. Before the sync, from which on it counts; where copies differed, after it.
+        self.spread.make_missing_copies(&file.object, IO).await;
         file.object.sync(IO).await?;
+        self.spread.make_missing_copies(&file.object, IO).await;
         Ok((file, found))
     }
 

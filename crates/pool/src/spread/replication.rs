@@ -15,6 +15,7 @@ use volume::{ErrorKind, Io, Name, Result};
 
 use super::Spread;
 use super::copies::{How, Wanting};
+use super::handle::Handle;
 use super::inode::Inode;
 use crate::leaf::ObjectId;
 use crate::manifest::state::Tally;
@@ -289,6 +290,18 @@ impl Spread {
             }
             for volume in doubled.filter(|_| is_whole) {
                 self.drop_doubled(id, volume).await;
+            }
+        }
+    }
+
+    /// Makes the copies that a log lacks, as far as volumes take them, and waits for them. Those on volumes that are away are not
+    /// missing. Makes none while copies differ since a crash: the store of the log has to tell first which is right.
+    pub(crate) async fn make_missing_copies(&self, log: &Handle, io: Io) {
+        let (inode, how) = (log.inode(), How::from(io));
+        while !log.copies_differ() && inode.replicas().len() < self.0.replication.target {
+            if let Err(e) = self.copy_anywhere(inode, Wanting::Copy, &how).await {
+                tracing::debug!("{}: a copy is missing for now: {e}", inode.name);
+                return;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Spread pools through their public interface: conformance, crashes, faults, volumes in a wrong state, and
 //! the bytes of old formats.
 
+mod adopting;
 mod again;
 mod belonging;
 mod coded;
