@@ -16,6 +16,7 @@
 //! ```
 
 mod blocks;
+pub mod pace;
 pub mod room;
 #[cfg(test)]
 mod tests;

@@ -939,7 +939,7 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_write_log_moved_blocks Blocks appended to the log again, so that its oldest files could go
             # TYPE plimsoll_write_log_moved_blocks counter
             plimsoll_write_log_moved_blocks_total{pool="main"} 30
-            # HELP plimsoll_write_log_waits Writes that waited because the log was full
+            # HELP plimsoll_write_log_waits Times that writes waited because the log was full or nearly so
             # TYPE plimsoll_write_log_waits counter
             plimsoll_write_log_waits_total{pool="main"} 1
             # HELP plimsoll_scrub_objects Objects that a scrub read back

@@ -39,6 +39,11 @@ impl Room {
     const LIVE_PERCENT: u64 = 60;
     /// So many files are there for writes while the live blocks of an older one are appended again.
     const FILES_AHEAD: u64 = 2;
+    /// Little room is left from this part on of what live blocks may take, 1/8. That has to be several times what rows free that
+    /// come in place together; half of it is not used on average.
+    const LITTLE_SHARE: u64 = 8;
+    /// With less, writes would wait longer than until there is room.
+    const EASE_MIN: f64 = 0.5;
     /// A round brings this part of the log in place, so that choosing its rows costs little.
     const ROUNDS: u64 = 8;
 
@@ -53,6 +58,15 @@ impl Room {
     #[must_use]
     pub const fn takes(&self, fill: Fill, over: bool) -> bool {
         fill.bytes < self.limit && (over || fill.live * BLOCK < self.live_max)
+    }
+
+    /// How much faster than rows make room writes may take it, once little is left: 1 where half of that is live, more with less, and
+    /// half as fast at least. `None`: there is more room.
+    #[must_use]
+    pub fn ease(&self, fill: Fill) -> Option<f64> {
+        let little = self.live_max / Self::LITTLE_SHARE;
+        let left = self.live_max.saturating_sub(fill.live * BLOCK);
+        (left < little).then(|| (left as f64 / (little - left) as f64).max(Self::EASE_MIN))
     }
 
     /// Whether blocks go in place while users leave operations over.
@@ -88,10 +102,14 @@ impl Room {
         live > 0 && appended <= bytes - bytes / 8
     }
 
-    /// How urgent it is that rows go in place, in percent: at 100 new blocks wait.
+    /// How urgent it is that rows go in place and that blocks are appended again, in percent: at 100 writes wait.
     #[must_use]
     pub fn percent(&self, fill: Fill) -> u8 {
-        u8::try_from(100 * fill.live * BLOCK / self.live_max).unwrap_or(u8::MAX)
+        let ahead = Self::FILES_AHEAD * self.file_len;
+        // Of the room that is left for writes while an older file is appended again.
+        let used = fill.bytes.saturating_sub(self.limit.saturating_sub(ahead));
+        let percent = (100 * fill.live * BLOCK / self.live_max).max(100 * used / ahead.max(1));
+        u8::try_from(percent).unwrap_or(u8::MAX)
     }
 }
 
@@ -120,6 +138,17 @@ mod tests {
         assert_eq!(ROOM.to_place(fill(90, 6)), 0);
         assert_eq!(ROOM.to_place(fill(90, 60)), 100 * MIB / BLOCK / 8);
         assert_eq!([30, 60, 90].map(|live| ROOM.percent(fill(95, live))), [50, 100, 150]);
+        assert_eq!([92, 96, 100].map(|bytes| ROOM.percent(fill(bytes, 10))), [16, 50, 100]);
+    }
+
+    #[test]
+    fn the_less_room_is_left_the_slower_writes_take_it() {
+        let live_max = 100 * MIB / 100 * 60 / BLOCK;
+        let ease = |part: f64| ROOM.ease(Fill { bytes: 0, live: (live_max as f64 * part) as u64 });
+        assert_eq!(ease(0.87), None);
+        let eases = [0.9, 15.0 / 16.0, 0.98].map(|part| ease(part).unwrap());
+        assert!(eases[0] > 2.0 && (eases[1] - 1.0).abs() < 0.01, "{eases:?}");
+        assert_eq!((eases[2], ease(1.5)), (0.5, Some(0.5)));
     }
 
     #[test]

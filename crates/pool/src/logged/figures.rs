@@ -19,7 +19,7 @@ pub struct Figures {
     pub blocks_recycled: u64,
     /// Blocks that were appended again, so that the oldest files could go.
     pub blocks_moved: u64,
-    /// Writes that waited until some of the log was in place.
+    /// Times that writes waited for room: until some of the log was in place, or for the rest of their group while little room was left.
     pub waits: u64,
 }
 

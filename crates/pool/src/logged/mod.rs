@@ -48,6 +48,7 @@ use policy::intent::Kind;
 use policy::price::Price;
 use policy::purpose::Io;
 use policy::recycle::BLOCK;
+use policy::recycle::pace::Pace;
 use policy::recycle::room::Room;
 use policy::units::MIB;
 use volume::heartbeat::Heartbeat;
@@ -120,18 +121,18 @@ struct Shared {
     /// The number of the last change of a row.
     changes: AtomicU64,
     recycling: AsyncMutex<()>,
-    /// Whether [`Logged::run`] runs.
-    runs: AtomicBool,
+    /// The clock of [`Logged::run`], while that runs.
+    runs: Mutex<Option<Clock>>,
     /// Whether its last round brought nothing in place.
     is_stuck: AtomicBool,
     /// Says when the log takes writes, and what makes room in it.
     room: Room,
+    /// Says when writes go while there is little room.
+    pace: Mutex<Pace>,
     /// Locked while blocks of the oldest file are appended again.
     moving: AsyncMutex<()>,
-    /// Writes that wait for room, or to be made durable together.
+    /// Writes that wait for room.
     waiting: Mutex<Vec<Waker>>,
-    /// How often they were woken.
-    woken: AtomicU64,
     spending: Mutex<Spending>,
     due: Mutex<Option<Waker>>,
     figures: Counts,
@@ -159,12 +160,12 @@ impl Logged {
             needed: Mutex::default(),
             changes: AtomicU64::new(0),
             recycling: AsyncMutex::default(),
-            runs: AtomicBool::new(false),
+            runs: Mutex::default(),
             is_stuck: AtomicBool::new(false),
             room: Room::new(options.limit, options.file_len),
+            pace: Mutex::default(),
             moving: AsyncMutex::default(),
             waiting: Mutex::default(),
-            woken: AtomicU64::new(0),
             spending: Mutex::new(Spending::new(options.price)),
             due: Mutex::default(),
             figures: Counts::default(),
@@ -194,7 +195,7 @@ impl Logged {
     /// Brings blocks in place while the log is more than a quarter full. Runs until it is dropped, and tells `heartbeat` of its
     /// rounds.
     pub async fn run(&self, clock: &Clock, heartbeat: &Heartbeat) {
-        let _runs = Runs::begin(&self.shared);
+        let _runs = Runs::begin(&self.shared, clock);
         loop {
             if !self.wait_until_due(clock).await {
                 heartbeat.completed();
@@ -282,15 +283,15 @@ impl Logged {
 struct Runs<'a>(&'a Shared);
 
 impl<'a> Runs<'a> {
-    fn begin(shared: &'a Shared) -> Self {
-        shared.runs.store(true, Ordering::Release);
+    fn begin(shared: &'a Shared, clock: &Clock) -> Self {
+        *shared.runs.lock() = Some(clock.clone());
         Self(shared)
     }
 }
 
 impl Drop for Runs<'_> {
     fn drop(&mut self) {
-        self.0.runs.store(false, Ordering::Release);
+        *self.0.runs.lock() = None;
         self.0.is_stuck.store(false, Ordering::Release);
         self.0.wake_waiting();
     }
@@ -331,6 +332,7 @@ impl Shared {
         {
             waker.wake();
         }
+        self.keep_pace(object, &blocks).await;
         let has_room = || self.has_room(object, &blocks);
         if has_room() {
             return Ok(());
@@ -346,6 +348,23 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// While there is little room, waits until a write of these blocks may take some.
+    async fn keep_pace(&self, object: ObjectId, blocks: &Range<u64>) {
+        if self.is_left_to_writes() {
+            return;
+        }
+        let Some(ease) = self.room.ease(self.blocks.fill()) else { return };
+        let Some(clock) = self.runs.lock().clone() else { return };
+        let live = self.blocks.with_index(|index| index.count(object, blocks.clone()));
+        let takes = (blocks.end - blocks.start).saturating_sub(live);
+        let now = clock.now();
+        let goes = self.pace.lock().enter(now, takes, ease);
+        if goes > now {
+            self.figures.waited();
+            clock.sleep_until(goes).await;
+        }
     }
 
     /// Whether the log takes a write of these blocks. While none can go in place, it takes twice as much.
@@ -364,7 +383,7 @@ impl Shared {
 
     /// Whether writes do not leave it to [`Logged::run`] to bring blocks in place.
     fn is_left_to_writes(&self) -> bool {
-        !self.runs.load(Ordering::Acquire) || self.is_stuck.load(Ordering::Acquire)
+        self.runs.lock().is_none() || self.is_stuck.load(Ordering::Acquire)
     }
 
     /// Waits until the log takes a write: then none; or it is the caller's turn to bring blocks in place.
@@ -385,26 +404,15 @@ impl Shared {
     /// Blocks came in place.
     fn came_in_place(&self, blocks: u64) {
         self.figures.recycled(blocks);
+        if self.room.ease(self.blocks.fill()).is_some()
+            && let Some(clock) = &*self.runs.lock()
+        {
+            self.pace.lock().placed(clock.now(), blocks);
+        }
         self.wake_waiting();
     }
 
-    /// While the log has no room for other writes, waits until it makes some, so that those are made durable together with this one:
-    /// syncs take operations of the volumes that bringing blocks in place needs then.
-    async fn gather(&self) {
-        let woken = self.woken.load(Ordering::Acquire);
-        poll_fn(|cx| {
-            // Before the look: what is changed after it wakes this call.
-            self.waiting.lock().push(cx.waker().clone());
-            let goes_on = self.is_left_to_writes()
-                || self.woken.load(Ordering::Acquire) != woken
-                || self.room.takes(self.blocks.fill(), false);
-            if goes_on { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-
     fn wake_waiting(&self) {
-        self.woken.fetch_add(1, Ordering::AcqRel);
         let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.into_iter().for_each(Waker::wake);
     }

@@ -148,9 +148,6 @@ impl Logged {
         self.shared.blocks.write_abandoned().await;
         let blocks = outward(&range);
         self.shared.make_room(self.id(), blocks.clone()).await?;
-        if durable {
-            self.shared.gather().await;
-        }
         let longer = match end > self.base.handle.len() {
             true => Some(self.lengthen(end).await?),
             false => None,

@@ -272,9 +272,11 @@ fn copies(page: &mut Page, copies: &[Copies]) {
         "Blocks appended to the log again, so that its oldest files could go",
         |c| c.write_log_moved,
     );
-    of.counter("write_log_waits", "Writes that waited because the log was full", |c| {
-        c.write_log_waits
-    });
+    of.counter(
+        "write_log_waits",
+        "Times that writes waited because the log was full or nearly so",
+        |c| c.write_log_waits,
+    );
 }
 
 fn tiers(page: &mut Page, tiers: &[Tier]) {
