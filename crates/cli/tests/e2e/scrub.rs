@@ -1,7 +1,7 @@
 //! A server scrubs its pool: damage under it is found and repaired, on demand and by the command.
 
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -17,6 +17,19 @@ const SETTINGS: &str = "[volume.a]\npath = \"a\"\ncontract = \"unlimited\"\n\n\
     [admin]\nlisten = \"127.0.0.1:0\"\n\n\
     [kv]\npool = \"main\"\nmemory = \"32MiB\"\nlisten = \"127.0.0.1:0\"\n";
 
+/// The bytes of an object in its file. That of a log which the owner may execute is longer: the number of its last sector stands at the
+/// end of the object first.
+fn object_len(path: &Path) -> u64 {
+    const NUMBER: usize = 16;
+    let bytes = std::fs::read(path).expect("the file is there");
+    let mode = path.metadata().expect("the file is there").permissions().mode();
+    let Some(last) = bytes.len().checked_sub(512).filter(|_| mode & 0o100 != 0) else {
+        return bytes.len() as u64;
+    };
+    let number = &bytes[last..last + NUMBER];
+    bytes.windows(NUMBER).position(|bytes| bytes == number).expect("the last one") as u64
+}
+
 /// Flips a bit in the middle of the longest object of this kind on volume a, below the server.
 fn rot(place: &Place, end: &str) {
     let objects = std::fs::read_dir(place.path("a").join("objects")).expect("a volume");
@@ -25,12 +38,11 @@ fn rot(place: &Place, end: &str) {
         path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'o')
             && path.extension().is_some_and(|extension| extension == end)
     };
-    let len = |path: &PathBuf| path.metadata().map_or(0, |facts| facts.len());
-    let longest = paths.filter(is_object).max_by_key(len).expect("an object");
+    let objects = paths.filter(is_object).map(|path| (object_len(&path), path));
+    let (len, longest) = objects.max().expect("an object");
     let file = std::fs::File::options().read(true).write(true).open(&longest);
     let file = file.expect("the file is there");
-    // A log may end with blocks that it does not use yet.
-    let (middle, mut byte) = (len(&longest) / 4, [0]);
+    let (middle, mut byte) = (len / 2, [0]);
     file.read_exact_at(&mut byte, middle).expect("a byte");
     file.write_all_at(&[byte[0] ^ 1], middle).expect("a byte");
     file.sync_all().expect("the file is there");
