@@ -86,10 +86,10 @@ impl Shared {
             // Of a file that was never synced a crash of the machine may have left any copy, or none: nothing of it was promised. The
             // death of the process alone has left all, which must not be given up because the pool takes no change now.
             let was_synced = self.spread.was_synced(name);
-            let mut file = self.find(*number, name).await;
+            let mut file = self.find(*number, name, was_synced).await;
             if file.is_err() && !was_synced {
                 self.spread.takes_changes().await?;
-                file = self.find(*number, name).await;
+                file = self.find(*number, name, was_synced).await;
             }
             match file {
                 Ok((file, batches)) => {
@@ -130,7 +130,12 @@ impl Shared {
     }
 
     /// Opens a file, and finds its batches.
-    async fn find(&self, number: u64, name: &Name) -> Result<(Arc<File>, Vec<Found>)> {
+    async fn find(
+        &self,
+        number: u64,
+        name: &Name,
+        was_synced: bool,
+    ) -> Result<(Arc<File>, Vec<Found>)> {
         let file = Arc::new(File { number, object: self.spread.open_handle(name).await? });
         let (mut found, mut at) = (Vec::new(), 0);
         while let Some(head) = read_head(&file, at).await? {
@@ -144,8 +149,13 @@ impl Shared {
                 has_blocks(found).await?;
             }
         }
-        // What was read must be there after the next crash, too, and after as many losses as other files survive: a file that was
-        // never synced may have one copy left. Before the sync, from which on it counts; where copies differed, after it.
+        // What was read must be there after the next crash, too.
+        if was_synced {
+            file.object.sync(IO).await?;
+            return Ok((file, found));
+        }
+        // And after as many losses as other files survive: a file that was never synced may have one copy left. Before the sync,
+        // from which on it counts; where copies differed, after it.
         self.spread.make_missing_copies(&file.object, IO).await;
         file.object.sync(IO).await?;
         self.spread.make_missing_copies(&file.object, IO).await;

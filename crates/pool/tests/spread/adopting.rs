@@ -63,3 +63,32 @@ fn a_file_that_an_opening_takes_over_survives_as_many_losses_as_any_other() {
         });
     }
 }
+
+/// A file that was synced counted before. Its missing copies are the mover's work, and no opening waits for them.
+#[test]
+fn an_opening_makes_no_copies_of_a_file_that_was_synced() {
+    let volumes = mems(7);
+    block_on(async {
+        let (_, logged) = open(&numbered(&volumes), small()).await.unwrap();
+        let object = logged.create(&name("disk"), &Intent::IN_PLACE).await.unwrap();
+        object.write_durable(0, filled(4 << 10, 1), IO).await.unwrap();
+        drop((object, logged));
+        let logs = || {
+            let all = leaves(&volumes).into_iter().zip(&volumes);
+            let logs =
+                all.flat_map(|(leaves, volume)| leaves.into_iter().map(move |leaf| (volume, leaf)));
+            logs.filter(|(_, leaf)| {
+                leaf.as_str().starts_with('o') && leaf.as_str().ends_with(".log")
+            })
+            .collect::<Vec<_>>()
+        };
+        let of_write = logs();
+        assert_eq!(of_write.len(), 3, "copies of the file");
+        of_write[0].0.remove(&of_write[0].1).await.unwrap();
+        let (pool, logged) = open(&numbered(&volumes), small()).await.unwrap();
+        assert_eq!(logs().len(), 2, "the opening made a copy");
+        assert_eq!(pool.redundancy(&BTreeSet::new()).short, 1, "the mover knows");
+        let object = logged.open(&name("disk")).await.unwrap();
+        assert!(read_all(&*object).await.unwrap().iter().all(|&byte| byte == 1));
+    });
+}
