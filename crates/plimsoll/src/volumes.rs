@@ -102,7 +102,8 @@ impl Volume {
         Self::other(&name, Mem::new(&name), contract)
     }
 
-    /// Any volume, with any layers.
+    /// Any volume, with any layers. Only a directory has room set aside for the work of stores: if this volume tells more free room
+    /// than it has, as below a quota, a store that fills it refuses deletes, too, until there is room.
     pub fn other(
         name: impl Into<String>,
         volume: impl volume::Volume + 'static,
