@@ -80,7 +80,7 @@ fn decisions(c: &mut Criterion) {
         ("over 9000 others", 3, range(0, 10)),
     ] {
         let kind = Kind::Table { family: family.clone(), level: Some(level), range: Some(range) };
-        let intent = Intent { kind, len: Some(8 * MIB) };
+        let intent = Intent { kind, len: Some(8 * MIB), ..Intent::DATA };
         let Kind::Table { range: Some(range), .. } = &intent.kind else { unreachable!() };
         let mut object = 1 << 32;
         group.bench_function(BenchmarkId::from_parameter(what), |b| {

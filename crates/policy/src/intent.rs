@@ -44,15 +44,22 @@ pub struct Intent {
     pub kind: Kind,
     /// Its final length in bytes, if known.
     pub len: Option<u64>,
+    /// The stream that it is a part of, if its store writes several at the same time.
+    pub stream: Option<Stream>,
 }
+
+/// A number for the objects of a store that are written one after the other: at any time to one of them. Different stores have
+/// different numbers.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Stream(pub u64);
 
 impl Intent {
     /// A log of unknown length.
-    pub const LOG: Self = Self { kind: Kind::Log, len: None };
+    pub const LOG: Self = Self { kind: Kind::Log, len: None, stream: None };
     /// Data of unknown length.
-    pub const DATA: Self = Self { kind: Kind::Data, len: None };
+    pub const DATA: Self = Self { kind: Kind::Data, len: None, stream: None };
     /// Data that is overwritten in place, of unknown length.
-    pub const IN_PLACE: Self = Self { kind: Kind::InPlace, len: None };
+    pub const IN_PLACE: Self = Self { kind: Kind::InPlace, len: None, stream: None };
 
     /// Whether the object is a log.
     #[must_use]

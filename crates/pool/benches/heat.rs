@@ -21,7 +21,7 @@ const LEN: u64 = 8 * MIB;
 fn table() -> Arc<Handle> {
     let name = Name::new("kv/1.sst").expect("a name");
     let kind = Kind::Table { family: Family("kv".into()), level: None, range: None };
-    let intent = Intent { kind, len: Some(LEN) };
+    let intent = Intent { kind, len: Some(LEN), ..Intent::DATA };
     let io = Io::new(Origin::Flush, Step::Data);
     block_on(async {
         let members = vec![Member::new("a", Mem::new("a"))];

@@ -74,7 +74,7 @@ impl Tables {
                 Kind::Table { family, level: None, range: None }
             }
         };
-        Intent { kind, len: None }
+        Intent { kind, len: None, ..Intent::DATA }
     }
 
     /// Placement's name for the column family of this number.

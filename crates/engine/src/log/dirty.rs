@@ -9,7 +9,7 @@ use super::stream::Stream;
 
 /// The most of a file that is written back at once: on a disk, the seek from another file takes a tenth of its time.
 const PIECE_MAX: u64 = 8 << 20;
-/// But no more than this part of the volume, 1/256.
+/// But no more than this part of a device, 1/256.
 const PIECE_SHARE: u64 = 256;
 /// Pieces at each device at the same time. The next one waits there while one is written, or a disk loses a turn between
 /// them.
@@ -58,9 +58,9 @@ pub(super) struct Waiter {
 }
 
 impl Dirty {
-    /// A volume of `capacity` bytes, which lies on `devices` devices, and to which puts write up to `open` files.
+    /// A volume of `capacity` bytes, which lies on `devices` equal devices, and to which puts write up to `open` files.
     pub(super) fn of(capacity: u64, devices: usize, open: u64) -> Self {
-        let piece = PIECE_MAX.min(capacity / PIECE_SHARE);
+        let piece = PIECE_MAX.min(capacity / devices.max(1) as u64 / PIECE_SHARE);
         let pieces_max = AT_ONCE * devices;
         let max = piece * (open + pieces_max as u64);
         let max = max.min(DIRTY_MAX * devices as u64).min(capacity / DIRTY_SHARE);
@@ -232,6 +232,13 @@ mod tests {
     fn stream(partition: u16) -> Stream {
         let layout = Layout { partitions: 2, partition };
         Stream { member: 0, layout, group: Group::default(), copies: false }
+    }
+
+    /// With pieces for the whole pool there would be fewer than devices in what may be dirty.
+    #[test]
+    fn on_a_pool_pieces_are_as_large_as_on_one_of_its_devices() {
+        let pool = Dirty::of(5 * 256 * MIB, 5, 5);
+        assert_eq!((pool.piece, pool.pieces_max, pool.max), (MIB, 10, 15 * MIB));
     }
 
     #[test]

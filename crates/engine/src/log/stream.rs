@@ -1,7 +1,11 @@
 //! The stream that a record is written to.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use policy::intent;
 use policy::merge::Group;
 
+use super::StoreId;
 use super::format::Layout;
 
 /// Selects an open file: each stream has at most one.
@@ -13,4 +17,14 @@ pub(super) struct Stream {
     pub(super) group: Group,
     /// Whether it takes copies of merges, which are kept apart so that they do not delay puts.
     pub(super) copies: bool,
+}
+
+impl Stream {
+    /// Its number for a pool that the store is on.
+    pub(super) fn of(&self, store: StoreId) -> intent::Stream {
+        let mut hasher = DefaultHasher::new();
+        let Layout { partitions, partition } = self.layout;
+        (store, partitions, partition, self.group, self.copies).hash(&mut hasher);
+        intent::Stream(hasher.finish())
+    }
 }

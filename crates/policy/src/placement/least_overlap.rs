@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::streams::Streams;
 use super::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId, mix, whole};
 use crate::intent::{Family, Kind};
 
@@ -32,6 +33,12 @@ const SOON: f64 = 1.25;
 /// At a greater part of what is paid for, waits are taken for as long as at this one.
 const USED_MAX: f64 = 0.99;
 
+/// Streams remembered, for each volume.
+const STREAMS: usize = 32;
+
+/// A volume is much busier than another if its weight is greater by this much: half of what is paid for.
+const BUSIER: f64 = 0.5;
+
 /// Of the room of a volume with a faster device, this part is for logs, and tables that are read: 1/4.
 const FAST_SPARE: u64 = 4;
 
@@ -47,6 +54,9 @@ const FAST_SPARE: u64 = 4;
 /// Ties go to the least loaded volume (weights within 5 % are equal), then to the one with the fewest bytes in flight,
 /// then to the one that got the fewest of the last tables, then by the seed. Objects other than tables overlap nothing.
 ///
+/// A part of a [stream](crate::intent::Stream), or a log, goes to the volume that the fewest other streams are written to now, of those
+/// that are not much busier than the least loaded: else two streams share a device while another one has nothing to write.
+///
 /// A volume that writes as many bytes as it can gets nothing while there is another. No volume gets more than twice its
 /// share of the last tables: otherwise an idle new volume, as the lightest, would get them all.
 ///
@@ -60,6 +70,7 @@ pub struct LeastOverlap {
     /// Logs are counted separately: they may have other candidates, and are far fewer.
     last: Last,
     last_logs: Last,
+    streams: Streams,
 }
 
 /// With a fixed seed, so that a pool's choices can be reproduced.
@@ -73,8 +84,8 @@ impl LeastOverlap {
     /// Places by counts. The same seed and the same events give the same choices.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let (last, last_logs) = (Last::default(), Last::default());
-        Self { seed, by_heat: false, by_device: true, last, last_logs }
+        let (last, last_logs, streams) = Default::default();
+        Self { seed, by_heat: false, by_device: true, last, last_logs, streams }
     }
 
     /// Weighs a table by the reads a second of its overlapping part, where there are any.
@@ -107,6 +118,12 @@ impl Placement for LeastOverlap {
         if self.by_device {
             keep_by_device(&mut best, new);
         }
+        let stream = new.intent.stream;
+        if stream.is_some() || new.intent.is_log() {
+            keep_least(&mut best, |c| c.weight, |least| least + BUSIER);
+            let others = |c: &Candidate| self.streams.others(stream, c.volume) as f64;
+            keep_least(&mut best, others, |least| least);
+        }
         if best.len() > 1 {
             let overlaps = Overlaps::of_new(new, tables, self.by_heat);
             keep_least(&mut best, |c| overlaps.on(c.volume), |least| least + 1e-6);
@@ -121,6 +138,9 @@ impl Placement for LeastOverlap {
         let at = mix(self.seed ^ mix(new.object)).checked_rem(best.len() as u64)?;
         let chosen = best[at as usize];
         last.remember(chosen.volume, candidates.len() * REMEMBERED);
+        if let Some(stream) = stream {
+            self.streams.goes_on(stream, new.object, chosen.volume, candidates.len() * STREAMS);
+        }
         Some(whole(chosen))
     }
 }

@@ -11,6 +11,7 @@ mod least_overlap;
 mod losses;
 mod round_robin;
 mod single;
+mod streams;
 mod stripe;
 mod tables;
 

@@ -88,7 +88,7 @@ fn replay(cases: &str) -> String {
                     }
                     _ => (self::kind(kind), 0.0),
                 };
-                let intent = Intent { kind, len: more.first().map(|w| bytes(w)) };
+                let intent = Intent { kind, len: more.first().map(|w| bytes(w)), ..Intent::DATA };
                 let new = New { object, intent: &intent, rate };
                 let layout = policy.choose(new, &volumes, &tables);
                 if let (Kind::Table { family, level, range }, Some(layout)) =
@@ -244,3 +244,4 @@ proptest! {
 }
 
 mod overlap;
+mod streams;

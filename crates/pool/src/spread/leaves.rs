@@ -65,7 +65,7 @@ impl Leaves {
         let chunks = placed.layout.chunks();
         let made = (0..).zip(placed.layout.volumes()).map(async |(part, &volume)| {
             let len = intent.len.map(|len| chunks.part_len(len, part));
-            let intent = Intent { kind: intent.kind.clone(), len };
+            let intent = Intent { len, ..intent.clone() };
             let made = match self.members.volume(volume) {
                 Ok(volume) => volume.create(&leaf.name(), &intent).await,
                 Err(e) => Err(e),

@@ -99,7 +99,11 @@ impl Placing {
     ) -> Option<Flight<'_>> {
         let Wanted { id, kind, intent, origin } = wanted;
         let is_log = kind == leaf::Kind::Log;
-        let intent = if is_log { &Intent { len: intent.len, ..Intent::LOG } } else { intent };
+        let intent = if is_log {
+            &Intent { len: intent.len, stream: intent.stream, ..Intent::LOG }
+        } else {
+            intent
+        };
         let for_meta = candidates.iter().filter(|c| is_log && self.meta.contains(&c.volume));
         let for_meta: Vec<_> = for_meta.copied().collect();
         let mut decider = self.decider.lock();

@@ -94,7 +94,7 @@ impl Scene {
         let (io, name) = (Io::new(origin, Step::Data), name(text));
         let known = intent(level, number);
         let Kind::Table { family, level, .. } = known.kind.clone() else { unreachable!() };
-        let unknown = Intent { kind: Kind::Table { family, level, range: None }, len: None };
+        let unknown = Intent { kind: Kind::Table { family, level, range: None }, ..Intent::DATA };
         let table = self.pool.create(&name, &unknown).await.expect("there is room");
         table.write_at(0, data(number), io).await.expect("there is room");
         table.sync(io).await.expect("volumes are well");
@@ -193,7 +193,7 @@ fn intent(level: u8, number: u64) -> Intent {
     let key = |at: u64| (number * 100 + at).to_be_bytes().into();
     let range = Some(KeyRange { first: key(0), last: key(99) });
     let kind = Kind::Table { family: Family("f".into()), level: Some(level), range };
-    Intent { kind, len: None }
+    Intent { kind, len: None, ..Intent::DATA }
 }
 
 fn data(number: u64) -> IoBuf {

@@ -205,7 +205,7 @@ async fn fill(pool: &Spread) -> Result<Arc<dyn Object>> {
             level: None,
             range: None,
         },
-        len: None,
+        ..Intent::DATA
     };
     for i in 0..6 {
         let data = IoBuf::from(&vec![i; 200_000][..]);

@@ -35,7 +35,7 @@ fn family() -> Family {
 fn table(level: u8, first: &str, last: &str) -> Intent {
     let range = KeyRange { first: first.as_bytes().into(), last: last.as_bytes().into() };
     let kind = Kind::Table { family: family(), level: Some(level), range: Some(range) };
-    Intent { kind, len: None }
+    Intent { kind, len: None, ..Intent::DATA }
 }
 
 fn write(pool: &Spread, text: &str, intent: &Intent, io: Io) {

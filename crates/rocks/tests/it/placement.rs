@@ -51,7 +51,7 @@ impl Rig {
     /// The tables described since the last call.
     fn tables(&self) -> Vec<Told> {
         let told = std::mem::take(&mut *self.told.lock());
-        let tables = told.into_iter().filter_map(|Intent { kind, len }| match kind {
+        let tables = told.into_iter().filter_map(|Intent { kind, len, .. }| match kind {
             Kind::Table { family, level, range } => {
                 let range = range.map(|KeyRange { first, last }| (first.into(), last.into()));
                 Some(Told { family: family.0.to_string(), level, range, len })

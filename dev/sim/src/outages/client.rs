@@ -181,7 +181,8 @@ impl Client {
             let family = Family("default".into());
             let kind = Kind::Table { family, level: None, range: None };
             let data = IoBuf::from(&expect::table(&name, version)[..]);
-            pool.write_whole(&draft, &Intent { kind, len: None }, data, WRITE).await?;
+            pool.write_whole(&draft, &Intent { kind, len: None, ..Intent::DATA }, data, WRITE)
+                .await?;
             pool.rename(&draft, &self.at(&name)).await
         };
         let done = done.await;

@@ -75,7 +75,7 @@ impl Op {
             Self::WriteWhole { name, bytes } => {
                 let family = Family("default".into());
                 let kind = Kind::Table { family, level: None, range: None };
-                let intent = Intent { kind, len: None };
+                let intent = Intent { kind, len: None, ..Intent::DATA };
                 pool.write_whole(&at(name), &intent, IoBuf::from(&bytes[..]), WRITE).await
             }
             Self::Put { name, bytes } => {

@@ -208,7 +208,7 @@ proptest! {
                 first: first.into(), last: last.into(),
             });
             let kind = Kind::Table { family: family(new.family), level: new.level, range };
-            let intent = Intent { kind, len: Some(MIB) };
+            let intent = Intent { kind, len: Some(MIB), ..Intent::DATA };
             // Without earlier choices, so no volume has exceeded its share.
             let mut policy = LeastOverlap::new(seed);
             let layout = policy.choose(New::cold(object, &intent), &volumes, &tables);
