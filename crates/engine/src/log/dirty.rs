@@ -11,6 +11,8 @@ use super::stream::Stream;
 const PIECE_MAX: u64 = 8 << 20;
 /// But no more than this part of a device, 1/256.
 const PIECE_SHARE: u64 = 256;
+/// And no less than this: a sync pads a page.
+const PIECE_MIN: u64 = 16 << 10;
 /// Pieces at each device at the same time. The next one waits there while one is written, or a disk loses a turn between
 /// them.
 pub(super) const AT_ONCE: usize = 2;
@@ -60,7 +62,8 @@ pub(super) struct Waiter {
 impl Dirty {
     /// A volume of `capacity` bytes, which lies on `devices` equal devices, and to which puts write up to `open` files.
     pub(super) fn of(capacity: u64, devices: usize, open: u64) -> Self {
-        let piece = PIECE_MAX.min(capacity / devices.max(1) as u64 / PIECE_SHARE);
+        let of_device = capacity / devices.max(1) as u64;
+        let piece = (of_device / PIECE_SHARE).clamp(PIECE_MIN, PIECE_MAX);
         let pieces_max = AT_ONCE * devices;
         let max = piece * (open + pieces_max as u64);
         let max = max.min(DIRTY_MAX * devices as u64).min(capacity / DIRTY_SHARE);
