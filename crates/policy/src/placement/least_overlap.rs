@@ -54,8 +54,9 @@ const FAST_SPARE: u64 = 4;
 /// Ties go to the least loaded volume (weights within 5 % are equal), then to the one with the fewest bytes in flight,
 /// then to the one that got the fewest of the last tables, then by the seed. Objects other than tables overlap nothing.
 ///
-/// A part of a [stream](crate::intent::Stream), or a log, goes to the volume that the fewest other streams are written to now, of those
-/// that are not much busier than the least loaded: else two streams share a device while another one has nothing to write.
+/// A part of a [stream](crate::intent::Stream), or a log, goes to the volume that the fewest other streams are written to now, for its
+/// share, of those that are not much busier than the least loaded: else two streams share a device while another one has nothing to
+/// write.
 ///
 /// A volume that writes as many bytes as it can gets nothing while there is another. No volume gets more than twice its
 /// share of the last tables: otherwise an idle new volume, as the lightest, would get them all.
@@ -121,8 +122,8 @@ impl Placement for LeastOverlap {
         let stream = new.intent.stream;
         if stream.is_some() || new.intent.is_log() {
             keep_least(&mut best, |c| c.weight, |least| least + BUSIER);
-            let others = |c: &Candidate| self.streams.others(stream, c.volume) as f64;
-            keep_least(&mut best, others, |least| least);
+            let streams = |c: &Candidate| (self.streams.others(stream, c.volume) + 1) as f64;
+            keep_least(&mut best, |c| streams(c) / share.of(c), |least| least);
         }
         if best.len() > 1 {
             let overlaps = Overlaps::of_new(new, tables, self.by_heat);

@@ -27,7 +27,7 @@ impl Pool {
         Self { placement: LeastOverlap::default(), volumes, objects: 0, on: BTreeMap::new() }
     }
 
-    /// The stream goes on with another object, of so many copies.
+    /// Places another object of a stream, with so many copies.
     fn goes_on(&mut self, stream: Stream, copies: usize) {
         let intent = Intent { stream: Some(stream), ..Intent::LOG };
         self.objects += 1;
@@ -69,6 +69,17 @@ fn streams_that_go_on_in_any_order_are_spread_over_all_volumes() {
                 assert_eq!(bounds, (Some(even), Some(even.max(1))), "{:?}", pool.on);
             }
         }
+    }
+}
+
+/// A volume of three times the price writes three times as much.
+#[test]
+fn a_volume_gets_as_many_streams_as_its_part_of_what_is_paid_for() {
+    let mut pool = Pool::new(2);
+    pool.volumes[1].paid = 3000.0;
+    for _ in 0..10 {
+        (0..4).for_each(|stream| pool.goes_on(Stream(stream), 1));
+        assert_eq!(pool.streams(), [1, 3]);
     }
 }
 
