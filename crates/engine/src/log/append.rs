@@ -348,6 +348,21 @@ impl Inner {
         if output.open.as_ref().is_some_and(|open| !open.fits(len, self.options.file_bytes)) {
             self.seal_open(writer, output).await?;
         }
+        match self.write_to_open(writer, output).await {
+            // In a pool, the file's own volume may be full alone.
+            Err(error)
+                if error.kind() == ErrorKind::OutOfSpace
+                    && output.open.as_ref().is_some_and(|open| open.records > 0) =>
+            {
+                self.seal_open(writer, output).await?;
+                self.write_to_open(writer, output).await
+            }
+            written => written,
+        }
+    }
+
+    /// Writes the group to the open file, or to a new one if none is open.
+    async fn write_to_open(&self, writer: &Writer, output: &mut Output) -> Result<()> {
         if output.open.is_none() {
             output.open = Some(self.create(writer.stream).await?);
         }
@@ -380,6 +395,7 @@ impl Inner {
             if error.kind() == ErrorKind::OutOfSpace {
                 // The call has ended, so the next group may write over what it left behind the end.
                 open.undo();
+                output.writing = false;
             } else {
                 self.abandon(writer, output);
             }

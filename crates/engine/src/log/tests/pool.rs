@@ -159,6 +159,40 @@ fn a_file_with_a_write_under_way_is_not_sealed() {
     assert_eq!(sealed, [false, true]);
 }
 
+/// A put that found the volume of its file full was refused, and so were those after it.
+#[test]
+fn puts_go_on_where_the_volume_of_their_file_is_full_and_another_is_not() {
+    for durability in [Durability::Always, Durability::Never] {
+        let mut rig = Rig::new(1);
+        rig.options.durability = durability;
+        let sizes = [("s0", CAPACITY / 4), ("s1", 4 * CAPACITY)];
+        rig.mems = sizes.map(|(label, size)| Mem::with_capacity(label, size)).into();
+        let open = || {
+            rig.clock.run(async {
+                let members =
+                    rig.mems.iter().map(|mem| ::pool::Member::new(mem.label(), mem.clone()));
+                let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(7));
+                let pool = Spread::open(members.collect(), opening).await.unwrap();
+                let member = Member::new("pool", pool.clone());
+                let (options, clock) = (rig.options.clone(), rig.clock.clone());
+                let (store, _) = Store::open(vec![member], options, clock, Some(ID)).await.unwrap();
+                (pool, store)
+            })
+        };
+        let (pool, store) = open();
+        let keys = 4 * KEYS;
+        (0..keys).for_each(|n| rig.put(&store, &n.to_be_bytes(), &value(n, 5000)));
+        let free = rig.clock.run(rig.mems[0].space()).unwrap().free;
+        assert!(free < rig.options.file_bytes, "{free} bytes: the small volume was filled");
+        rig.clock.run(store.close()).unwrap();
+        drop((store, pool));
+        let (_pool, store) = open();
+        for n in 0..keys {
+            assert_eq!(rig.get(&store, &n.to_be_bytes()), Some(value(n, 5000)), "{n}");
+        }
+    }
+}
+
 /// A pool is one volume of the store: its files were merged one after the other, on one of its volumes at a time.
 #[test]
 fn files_of_several_partitions_are_merged_at_once() {
