@@ -1,7 +1,5 @@
-use std::collections::HashMap;
-
 use super::list::{Links, Queue};
-use super::{Eviction, Slot};
+use super::{ByKey, Eviction, Slot};
 
 /// The adaptive replacement cache (Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST'03) in
 /// bytes. Entries used once are in a *recent* queue, entries used again in a *frequent* one; both are LRU queues with
@@ -14,7 +12,7 @@ pub struct AdaptiveReplacement {
     held: Lists,
     ghosts: Lists,
     /// The slots of ghosts, by key.
-    ghost_slots: HashMap<u64, Slot>,
+    ghost_slots: ByKey<Slot>,
     free: Vec<Slot>,
     /// The bytes that the recent queue should have; known from the first eviction on, then half of the room.
     target: Option<u64>,

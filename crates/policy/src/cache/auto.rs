@@ -1,6 +1,4 @@
-use std::collections::HashMap;
-
-use super::{Eviction, Ghosts, Kind, Slot};
+use super::{ByKey, Eviction, Ghosts, Kind, Slot};
 
 /// The policies it chooses among, the first one at the start.
 const CANDIDATES: [Kind; 3] = [Kind::Clock2QPlus, Kind::S3Fifo, Kind::Arc];
@@ -85,7 +83,7 @@ struct Entry {
 /// What a policy would hold of the sample.
 struct Miniature {
     policy: Box<dyn Eviction>,
-    slots: HashMap<u64, Slot>,
+    slots: ByKey<Slot>,
     /// Of each slot that was ever used.
     held: Vec<(u64, u32)>,
     free: Vec<Slot>,

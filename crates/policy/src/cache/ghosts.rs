@@ -1,4 +1,6 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use super::ByKey;
 
 /// Keys of recently evicted entries, oldest first, with a value for each. A request for one of them would have been a
 /// hit in a somewhat larger cache.
@@ -8,12 +10,12 @@ pub struct Ghosts<T = ()> {
     /// How many keys left `order` so far: the number of its first.
     first: u64,
     /// The entries that did not come back, by key, with their numbers.
-    kept: HashMap<u64, (u64, T)>,
+    kept: ByKey<(u64, T)>,
 }
 
 impl<T> Default for Ghosts<T> {
     fn default() -> Self {
-        Self { order: VecDeque::new(), first: 0, kept: HashMap::new() }
+        Self { order: VecDeque::new(), first: 0, kept: ByKey::default() }
     }
 }
 

@@ -25,6 +25,8 @@ mod lru;
 mod s3_fifo;
 mod sieve;
 
+use std::collections::HashMap;
+
 pub use arc::AdaptiveReplacement;
 pub use auto::Auto;
 pub use clock2q_plus::Clock2QPlus;
@@ -33,6 +35,10 @@ pub use lrfu::Lrfu;
 pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
+
+/// Entries by the hashes of their keys. A hit looks here, and a host chooses what is hashed: so the map's own hash is a fast
+/// one with a seed.
+type ByKey<T> = HashMap<u64, T, foldhash::fast::RandomState>;
 
 /// The place of an entry. Slots are small numbers and are reused.
 pub type Slot = u32;

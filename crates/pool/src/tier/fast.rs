@@ -23,12 +23,15 @@ use super::figures::Counters;
 use super::fills::Number;
 use super::journal::Journal;
 use super::map::{self, Map, Unit};
+use super::pins::Users;
 use super::route::{self, PAGE, Route};
 use super::slab::{self, OWN, Slab};
 use super::track::Track;
 
 pub(super) struct Fast {
     pub(super) map: Mutex<Map>,
+    /// Those of the map.
+    pub(super) users: Arc<Users>,
     pub(super) slab: Slab,
     pub(super) journal: Journal,
     pub(super) unit: u64,
@@ -533,14 +536,13 @@ impl Drop for Fill {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.fast.map.lock().unpin(self.entry);
+        self.fast.users.unpin(self.entry);
     }
 }
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        let mut map = self.fast.map.lock();
-        self.entries.iter().for_each(|&entry| map.unpin(entry));
+        self.entries.iter().for_each(|&entry| self.fast.users.unpin(entry));
     }
 }
 

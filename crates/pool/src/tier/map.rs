@@ -21,6 +21,7 @@ mod room;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use policy::cache::{Eviction, Kind, Slot};
 use policy::promote::Period;
@@ -30,6 +31,7 @@ use super::accesses::Batch;
 use super::bits::Bits;
 use super::figures::Room;
 use super::fills::{Fills, Number};
+use super::pins::Users;
 use super::places::{Place, Places};
 use super::record::{self, Placed};
 use super::route::PAGE;
@@ -73,8 +75,6 @@ struct Entry {
     unit: Unit,
     /// The next one of the same bucket.
     next: Slot,
-    /// Readers, writers and fills that use the entry's places.
-    pins: u32,
     /// When the unit got its entry.
     promoted: Period,
     flags: u8,
@@ -88,6 +88,7 @@ pub(super) struct Map {
     buckets: Vec<Slot>,
     /// As many as were needed at a time so far.
     entries: Vec<Entry>,
+    users: Arc<Users>,
     valid: Bits,
     /// Pages that were read since the last visit of the eviction.
     seen: Bits,
@@ -127,6 +128,7 @@ impl Map {
             size,
             buckets: vec![NONE; (size.entries as usize).next_power_of_two()],
             entries: Vec::new(),
+            users: Arc::new(Users::new(size.entries)),
             valid: Bits::new(size.pages),
             seen: Bits::new(size.pages),
             dirty: Bits::new(size.pages),
@@ -205,8 +207,8 @@ impl Map {
     fn grow(&mut self) {
         let unit = Unit { object: 0, extent: 0 };
         let (promoted, table) = Default::default();
-        let (next, pins, flags, dirty_since) = (NONE, 0, 0, 0);
-        let entry = Entry { unit, next, pins, promoted, flags, table, dirty_since };
+        let (next, flags, dirty_since) = (NONE, 0, 0);
+        let entry = Entry { unit, next, promoted, flags, table, dirty_since };
         self.entries.push(entry);
         for bits in [
             &mut self.valid,
@@ -354,16 +356,21 @@ impl Map {
         self.fills.void(entry, pages);
     }
 
+    /// Who uses the places of each entry.
+    pub(super) const fn users(&self) -> &Arc<Users> {
+        &self.users
+    }
+
     pub(super) fn pin(&mut self, entry: Slot) {
-        self.entries[entry as usize].pins += 1;
+        self.users.pin(entry);
     }
 
     pub(super) fn unpin(&mut self, entry: Slot) {
-        self.entries[entry as usize].pins -= 1;
+        self.users.unpin(entry);
     }
 
     pub(super) fn is_pinned(&self, entry: Slot) -> bool {
-        self.entries[entry as usize].pins > 0
+        self.users.is_pinned(entry)
     }
 
     /// Whether a write may go to the places of these pages: the unit stays, and no fill of them is under way.

@@ -31,6 +31,7 @@ mod map;
 mod object;
 mod opening;
 mod options;
+mod pins;
 mod places;
 mod promotion;
 mod reads;

@@ -15,7 +15,7 @@ use volume::{
 
 use super::accesses::counts;
 use super::back::{self, Begun};
-use super::fast::{Changed, Fast, Fill, Reading, Source, units};
+use super::fast::{Changed, Fast, Fill, Pin, Reading, Source, units};
 use super::flush;
 use super::reads::Joined;
 use super::route::{self, Piece};
@@ -60,8 +60,42 @@ impl TierObject {
         self.slow.is_log() || self.track.is_bypassed()
     }
 
+    /// A hit. What else a read may need has a box of its own, so that the future of a hit is small.
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
         let range = extent::within(offset, into.len() as u64, self.slow.len());
+        if let Some(fast) = &*self.shared.fast_now()
+            && let Some(pin) = self.begin_hit(fast, &range, io)
+        {
+            let len = (range.end - range.start) as usize;
+            into.resize(len);
+            self.shared.counters.hit_bytes.add(len as u64);
+            return match fast.slab.read(pin.at, into, io).await {
+                Ok(read) => Ok(read),
+                Err(e) => {
+                    self.read_failed(fast, &range, range.start, e)?;
+                    self.slow.read_at(offset, IoBufMut::zeroed(len), io).await
+                }
+            };
+        }
+        Box::pin(self.read_any(offset, range, into, io)).await
+    }
+
+    /// Begins a read of which the fast volume has everything in one piece, and that no change holds up.
+    fn begin_hit<'a>(&self, fast: &'a Fast, range: &Range<u64>, io: Io) -> Option<Pin<'a>> {
+        let may_hit = !range.is_empty()
+            && !self.is_plain()
+            && self.track.changes.is_free(&route::widened(range))
+            && self.track.stale_in(range).is_none();
+        if may_hit { fast.begin_hit(&self.track, range, counts(io)) } else { None }
+    }
+
+    async fn read_any(
+        &self,
+        offset: u64,
+        range: Range<u64>,
+        mut into: IoBufMut,
+        io: Io,
+    ) -> Result<IoBufMut> {
         if self.is_plain() {
             // A removal that failed leaves stale bytes.
             self.refuse_stale(&range)?;
@@ -73,24 +107,15 @@ impl TierObject {
         }
         // A change may be on one of the volumes only.
         self.track.changes.settled(route::widened(&range)).await;
-        let Some(fast) = self.shared.fast() else {
-            self.refuse_stale(&range)?;
+        let fast = self.shared.fast();
+        self.refuse_stale(&range)?;
+        let Some(fast) = &fast else {
             return self.slow.read_at(offset, into, io).await;
         };
-        self.refuse_stale(&range)?;
         let len = (range.end - range.start) as usize;
         into.resize(len);
-        let counts = counts(io);
-        if let Some(pin) = fast.begin_hit(&self.track, &range, counts) {
-            self.shared.counters.hit_bytes.add(len as u64);
-            match fast.slab.read(pin.at, into, io).await {
-                Ok(read) => return Ok(read),
-                Err(e) => self.read_failed(&fast, &range, range.start, e)?,
-            }
-            return self.slow.read_at(offset, IoBufMut::zeroed(len), io).await;
-        }
         let may_fill = self.shared.queue.has_room();
-        let reading = fast.begin_read(&self.track, range.clone(), may_fill, counts);
+        let reading = fast.begin_read(&self.track, range.clone(), may_fill, counts(io));
         if reading.is_short {
             // The tier's own work makes room for the next fill.
             self.shared.queue.wake();
@@ -101,10 +126,10 @@ impl TierObject {
         if reading.route.fast.is_empty() && reading.fills.is_empty() {
             return self.missed(&range, into, io).await;
         }
-        match self.read_both(&fast, reading, &range, into, io).await? {
+        match self.read_both(fast, reading, &range, into, io).await? {
             Ok(read) => Ok(read),
             Err((at, e)) => {
-                self.read_failed(&fast, &range, at, e)?;
+                self.read_failed(fast, &range, at, e)?;
                 self.slow.read_at(offset, IoBufMut::zeroed(len), io).await
             }
         }

@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::{ArcSwapOption, Guard};
 use futures_util::lock::Mutex as AsyncMutex;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use policy::valve::Flush;
 use volume::{Error, ErrorKind, Name, Result, Volume};
 
@@ -29,7 +30,9 @@ pub(super) struct Shared {
     pub(super) queue: Queue<Install>,
     pub(super) tracks: Mutex<Tracks>,
     pub(super) counters: Arc<Counters>,
-    fast: RwLock<Option<Arc<Fast>>>,
+    fast: ArcSwapOption<Fast>,
+    /// Locked while the fast volume in use changes.
+    swap: Mutex<()>,
     pub(super) dirty: DirtyLog,
     /// Bytes that may be dirty, if writes to objects in place may stay on the fast volume at all.
     dirty_max: Option<u64>,
@@ -117,7 +120,8 @@ impl Shared {
             is_past: AtomicBool::new(false),
             flush: Mutex::default(),
             unflushed: Mutex::default(),
-            fast: RwLock::new(None),
+            fast: ArcSwapOption::empty(),
+            swap: Mutex::default(),
             must_raise: AtomicBool::new(false),
             head: AsyncMutex::new(head),
         }
@@ -125,7 +129,12 @@ impl Shared {
 
     /// The fast volume in use.
     pub(super) fn fast(&self) -> Option<Arc<Fast>> {
-        self.fast.read().clone()
+        self.fast.load_full()
+    }
+
+    /// The same for as long as a read takes, which needs no count of its own.
+    pub(super) fn fast_now(&self) -> Guard<Option<Arc<Fast>>> {
+        self.fast.load()
     }
 
     /// The fast volume in use, for a change: the contents of one that was given up never count again.
@@ -135,9 +144,9 @@ impl Shared {
     pub(super) async fn fast_for_change(&self) -> Result<Option<Arc<Fast>>> {
         loop {
             {
-                let fast = self.fast.read();
+                let _unchanged = self.swap.lock();
                 if !self.must_raise.load(Ordering::Acquire) {
-                    return Ok(fast.clone());
+                    return Ok(self.fast());
                 }
             }
             self.raise().await?;
@@ -180,7 +189,7 @@ impl Shared {
 
     /// Whether a fast volume is the one in use.
     pub(super) fn is_in_use(&self, fast: &Arc<Fast>) -> bool {
-        self.fast.read().as_ref().is_some_and(|current| Arc::ptr_eq(current, fast))
+        self.fast_now().as_ref().is_some_and(|current| Arc::ptr_eq(current, fast))
     }
 
     /// The head that was written to the slow volume.
@@ -193,12 +202,12 @@ impl Shared {
     /// # Errors
     /// `Invalid`: another one is in use.
     pub(super) fn attach(&self, fast: Arc<Fast>) -> Result<()> {
-        let mut current = self.fast.write();
-        if current.is_some() {
+        let _alone = self.swap.lock();
+        if self.fast_now().is_some() {
             let what = "the tier has a fast volume in use: detach it first";
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        *current = Some(fast);
+        self.fast.store(Some(fast));
         Ok(())
     }
 
@@ -209,16 +218,16 @@ impl Shared {
 
     /// Gives up a fast volume: from now on every call goes to the slow one.
     pub(super) fn detach(&self, fast: &Arc<Fast>, why: &dyn std::fmt::Display) {
-        let mut current = self.fast.write();
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, fast)) {
+        let alone = self.swap.lock();
+        if self.is_in_use(fast) {
             self.must_raise.store(true, Ordering::Release);
             self.lose(fast);
-            *current = None;
+            self.fast.store(None);
             self.unflushed.lock().clear();
             self.counters.detached.add(1);
             tracing::warn!("the fast volume of a tier is not used any more: {why}");
         }
-        drop(current);
+        drop(alone);
         // Fills hold the volume that they go to.
         while self.queue.pop().is_some() {}
     }

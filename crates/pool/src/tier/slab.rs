@@ -64,15 +64,22 @@ impl Slab {
     }
 
     /// Reads all of `into` at a position of the slab.
-    pub(super) async fn read(&self, at: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        self.must_be_open()?;
+    pub(super) fn read(
+        &self,
+        at: u64,
+        into: IoBufMut,
+        io: Io,
+    ) -> impl Future<Output = Result<IoBufMut>> + '_ {
         let len = into.len();
-        let read = self.object.read_at(at, into, io).await?;
-        if read.len() < len {
-            let what = format!("the slab of a tier at {at}: {} of {len} bytes", read.len());
-            return Err(Error::new(ErrorKind::Corrupt, what));
+        let reading = self.must_be_open().map(|()| self.object.read_at(at, into, io));
+        async move {
+            let read = reading?.await?;
+            if read.len() < len {
+                let what = format!("the slab of a tier at {at}: {} of {len} bytes", read.len());
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+            Ok(read)
         }
-        Ok(read)
     }
 
     pub(super) async fn write(&self, at: u64, data: IoBuf, io: Io) -> Result<()> {

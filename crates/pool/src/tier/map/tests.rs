@@ -1,3 +1,5 @@
+use std::sync::atomic::AtomicU32;
+
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -352,7 +354,7 @@ fn no_page_and_no_checkpoint_ever_has_the_bytes_of_another_page() {
 
 #[test]
 fn what_a_unit_takes_in_memory() {
-    let entry = size_of::<Entry>() + size_of::<Slot>();
+    let entry = size_of::<Entry>() + size_of::<Slot>() + size_of::<AtomicU32>();
     let lists = 2 * size_of::<Slot>();
     let bits = 2 * Bits::new(256).bytes_per_entry();
     // Links of 8 bytes and an entry of 24 in the policy, whose ghosts are at most as many as its entries.

@@ -1,0 +1,28 @@
+//! Who uses the places of an entry now. They are not given to other pages meanwhile.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use policy::cache::Slot;
+
+/// Readers, writers and fills for each entry of a map. They begin under the map's lock and end without it.
+pub(super) struct Users(Box<[AtomicU32]>);
+
+impl Users {
+    pub(super) fn new(entries: u32) -> Self {
+        Self((0..entries).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// The caller has locked the map.
+    pub(super) fn pin(&self, entry: Slot) {
+        self.0[entry as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn unpin(&self, entry: Slot) {
+        self.0[entry as usize].fetch_sub(1, Ordering::Release);
+    }
+
+    /// If not, all that earlier users did is over. The caller has locked the map, so that no new one comes.
+    pub(super) fn is_pinned(&self, entry: Slot) -> bool {
+        self.0[entry as usize].load(Ordering::Acquire) > 0
+    }
+}
