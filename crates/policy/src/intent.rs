@@ -44,6 +44,8 @@ pub struct Intent {
     pub kind: Kind,
     /// Its final length in bytes, if known.
     pub len: Option<u64>,
+    /// The bytes that it may grow to, if its final length is unknown: a pool puts it where they fit.
+    pub most: Option<u64>,
     /// The stream that it is a part of, if its store writes several at the same time.
     pub stream: Option<Stream>,
 }
@@ -55,11 +57,11 @@ pub struct Stream(pub u64);
 
 impl Intent {
     /// A log of unknown length.
-    pub const LOG: Self = Self { kind: Kind::Log, len: None, stream: None };
+    pub const LOG: Self = Self { kind: Kind::Log, len: None, most: None, stream: None };
     /// Data of unknown length.
-    pub const DATA: Self = Self { kind: Kind::Data, len: None, stream: None };
+    pub const DATA: Self = Self { kind: Kind::Data, len: None, most: None, stream: None };
     /// Data that is overwritten in place, of unknown length.
-    pub const IN_PLACE: Self = Self { kind: Kind::InPlace, len: None, stream: None };
+    pub const IN_PLACE: Self = Self { kind: Kind::InPlace, len: None, most: None, stream: None };
 
     /// Whether the object is a log.
     #[must_use]

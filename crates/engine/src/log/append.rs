@@ -468,7 +468,8 @@ impl Inner {
             false => (Role::File(id), Intent::DATA),
         };
         let name = self.names.of(role);
-        let intent = Intent { stream: Some(stream.of(self.id)), ..intent };
+        let most = Some(self.options.file_bytes);
+        let intent = Intent { most, stream: Some(stream.of(self.id)), ..intent };
         let object = disk.volume.create(&name, &intent).await.map_err(|e| {
             e.within(format_args!("volume {}: a new file of the log store", disk.label))
         })?;

@@ -11,6 +11,7 @@
 //! A file whose records are all dead is removed without reading it. The records that superseded them have to be durable
 //! first, or a crash would lose both.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,6 +118,22 @@ struct Outputs {
     writers: Vec<Arc<Writer>>,
     /// Full files, which are sealed once their records count.
     full: Vec<(Layout, Open)>,
+}
+
+impl Outputs {
+    /// Ends the open files, of which one cannot be written any more. Records that were not written are not copied. Says whether
+    /// a file had any that were.
+    async fn end(&mut self, layout: Layout, copied: &mut Vec<Copied>) -> bool {
+        let mut any = false;
+        for writer in &self.writers {
+            let Some(mut open) = writer.output.lock().await.open.take() else { continue };
+            let (id, end) = (open.file.id, open.cut_unwritten());
+            copied.retain(|copied| copied.to.file != id || u64::from(copied.to.offset) < end);
+            any |= open.records > 0;
+            self.full.push((layout, open));
+        }
+        any
+    }
 }
 
 impl Inner {
@@ -441,7 +458,7 @@ impl Inner {
     /// Copies the live records of a file; the index leads to the copies on return. False if some are damaged, and stay.
     /// So do all of them if the device cannot read which records the file has.
     pub(super) async fn copy(&self, member: usize, file: &Arc<File>, io: Io) -> Result<bool> {
-        let live = match self.live(member, file, io).await {
+        let mut live = match self.live(member, file, io).await {
             Err(error) if error.kind().is_damage() => {
                 self.note_damage(file, 0, &error);
                 return Ok(false);
@@ -451,11 +468,23 @@ impl Inner {
         let layout = self.state().files[&file.id].layout;
         let mut outputs = Outputs { writers: Vec::new(), full: Vec::new() };
         let mut copied = Vec::new();
-        let outcome =
-            self.copy_live(member, file, layout, &live, io, &mut outputs, &mut copied).await;
-        let outcome = match outcome {
-            Ok(whole) => self.finish(member, &outputs, io).await.map(|()| whole),
-            Err(error) => Err(error),
+        let outcome = loop {
+            let before = copied.len();
+            let outcome =
+                self.copy_live(member, file, layout, &live, io, &mut outputs, &mut copied).await;
+            let outcome = match outcome {
+                Ok(whole) => self.finish(member, &outputs, io).await.map(|()| whole),
+                Err(error) => Err(error),
+            };
+            if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
+                // In a pool, the volume of an output may be full alone: the rest goes to others.
+                if outputs.end(layout, &mut copied).await || copied.len() > before {
+                    let done: BTreeSet<_> = copied.iter().map(|copied| copied.from).collect();
+                    live.retain(|live| !done.contains(&live.offset));
+                    continue;
+                }
+            }
+            break outcome;
         };
         if outcome.is_ok() {
             self.switch(file.id, &copied);

@@ -108,8 +108,8 @@ pub struct Options {
     /// The number of partitions that keys are spread over; they are assigned to volumes in turn. Default 1 for each
     /// volume. More write in parallel, and have more files open.
     pub partitions: u16,
-    /// The number of devices that the volumes are on: of a pool, its volumes. So many files are merged at once, twice as many
-    /// written back, and four times as many sealed. Default one for each volume.
+    /// The number of devices that the volumes are on: of a pool, its volumes. So many files are merged at once, for which room is
+    /// kept, twice as many written back, and four times as many sealed. Default one for each volume.
     pub devices: u16,
     /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less, but keep more room
     /// unused. Where that is more than `live` leaves, [`Rule::DeathTime`] seals them earlier, down to 64 KiB
@@ -198,10 +198,11 @@ impl Options {
         if self.rule == Rule::DeathTime { self.groups.max(1) } else { 1 }
     }
 
-    fn limits(&self, capacity: u64, partitions: u64) -> PutLimits {
+    fn limits(&self, capacity: u64, partitions: u64, devices: u64) -> PutLimits {
         // The room that closing a file takes: the padding of its last page, and a hint.
         let closing = (self.file_bytes / 64).max(8 << 10);
-        let reserve = PutLimits::reserve(self.file_bytes, self.open_files(partitions), closing);
+        let open = self.open_files(partitions);
+        let reserve = PutLimits::reserve(self.file_bytes, devices, open, closing);
         let mut limits = PutLimits::new(reserve);
         (limits.low, limits.delay_max) = (self.delay_from, self.delay_max);
         limits.exponent = self.delay_exponent;
@@ -215,15 +216,15 @@ impl Options {
     }
 
     /// Whether a new store can run indefinitely on a volume of `capacity` bytes.
-    fn check_room(&self, label: &str, capacity: u64, partitions: u64) -> Result<()> {
+    fn check_room(&self, label: &str, capacity: u64, partitions: u64, devices: u64) -> Result<()> {
         let room = Room {
             capacity,
             live: self.live,
             open: self.open_files(partitions),
             file_bytes: self.file_bytes,
             target: self.target,
-            // One file less: the merge's output counts among the open files.
-            reserve: self.limits(capacity, partitions).kept() - self.file_bytes,
+            // Without the outputs of merges, which count among the open files.
+            reserve: self.limits(capacity, partitions, devices).kept() - devices * self.file_bytes,
         };
         room.check().map_err(|infeasible| {
             Error::new(ErrorKind::Invalid, format!("log store on volume {label}: {infeasible}"))
@@ -232,7 +233,7 @@ impl Options {
 
     /// The largest files, up to the setting, that are dead before their room is needed on a volume of this capacity.
     /// Other rules keep the setting, so that they can be compared at any size.
-    fn file_bytes_for(&self, capacity: u64, partitions: u64) -> u64 {
+    fn file_bytes_for(&self, capacity: u64, partitions: u64, devices: u64) -> u64 {
         if self.rule != Rule::DeathTime || self.live >= self.delay_from {
             return self.file_bytes;
         }
@@ -240,10 +241,10 @@ impl Options {
         let set_aside = self.set_aside_of(capacity) as f64;
         let capacity = capacity as f64;
         // Of each group and partition the oldest file is half dead on average; with one group all of it may be dead.
-        // Puts leave room for one more file, and for closing files.
+        // Puts leave room for a file on each device, and for closing files.
         let dead = partitions.max(1) as f64 * f64::from(self.groups_used() + 1) / 2.0;
-        let open = (self.open_files(partitions) + 1) as f64;
-        let reserve = 1.0 + open / 64.0;
+        let open = (self.open_files(partitions) + devices) as f64;
+        let reserve = devices as f64 + open / 64.0;
         let waited = capacity * (self.delay_from - self.live) / (dead + self.delay_from * reserve);
         // A margin for rounding.
         let spare = 0.99 * capacity * (1.0 - self.live) - set_aside;

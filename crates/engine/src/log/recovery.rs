@@ -133,12 +133,12 @@ impl Store {
         check_members(&members, &slots, id, known)?;
         // A store that does not fit leaves nothing behind.
         let file_bytes_set = options.file_bytes;
-        let mut spaces = Vec::new();
+        let (mut spaces, devices) = (Vec::new(), options.devices_of_each(members.len()) as u64);
         for (at, member) in members.iter().enumerate() {
             let space = member.volume.space().await?;
             let capacity = options.quota.min(space.total);
             let partitions = partitions_of(options.partitions, at, members.len()).into();
-            options.file_bytes = options.file_bytes_for(capacity, partitions);
+            options.file_bytes = options.file_bytes_for(capacity, partitions, devices);
             spaces.push((space, partitions));
         }
         if options.file_bytes < file_bytes_set {
@@ -147,7 +147,8 @@ impl Store {
         }
         for (member, (space, partitions)) in members.iter().zip(&spaces) {
             let capacity = options.quota.min(space.total);
-            if let Err(error) = options.check_room(&member.label, capacity, *partitions) {
+            let room = options.check_room(&member.label, capacity, *partitions, devices);
+            if let Err(error) = room {
                 // An existing store is opened, whatever the room.
                 if known.is_none() {
                     return Err(error);
@@ -287,7 +288,7 @@ fn member_state(
     devices: usize,
 ) -> MemberState {
     let capacity = options.quota.min(space.total);
-    let limits = options.limits(capacity, partitions);
+    let limits = options.limits(capacity, partitions, devices as u64);
     let held = disk.reserve.as_ref().map_or(0, Reserve::held);
     let mut settings = Settings::new(options.rule, options.file_bytes);
     settings.target = options.target;

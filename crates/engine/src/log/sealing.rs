@@ -195,13 +195,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Hints leave free the file that a merge writes: hints of small records are large, and those of all waiting files
+    /// Hints leave free the files that merges write: hints of small records are large, and those of all waiting files
     /// could use up the reserve of merges. Opening reads a file without a hint.
     pub(super) async fn find_room_for_hint(&self, member: usize, bytes: usize) -> Result<bool> {
         self.look_at_space(member).await?;
         let state = self.state();
         let free = state.members[member].fill(state.sequence).free();
-        Ok(free >= self.options.file_bytes + bytes as u64)
+        let merged = self.options.file_bytes * self.devices_of_each() as u64;
+        Ok(free >= merged + bytes as u64)
     }
 
     async fn sync_sealing(&self, member: usize, sealing: &Sealing) -> Result<()> {

@@ -156,6 +156,8 @@ pub(super) struct Open {
     records_end: u64,
     /// The state when all of its records counted: restored if a group cannot be written.
     mark: Mark,
+    /// The state when all of its records were written.
+    flushed: Mark,
 }
 
 #[derive(Clone, Copy)]
@@ -202,6 +204,8 @@ impl Writer {
 impl Open {
     pub(super) fn new(file: Arc<File>, header: &Header) -> Self {
         let buffer = IoBufMut::from(&header.encode()[..]);
+        let end = HEADER_LEN as u64;
+        let mark = Mark { buffer: HEADER_LEN, start: 0, entries: 0, records: 0, records_end: end };
         Self {
             file,
             buffer,
@@ -210,14 +214,9 @@ impl Open {
             synced: 0,
             entries: Vec::new(),
             records: 0,
-            records_end: HEADER_LEN as u64,
-            mark: Mark {
-                buffer: HEADER_LEN,
-                start: 0,
-                entries: 0,
-                records: 0,
-                records_end: HEADER_LEN as u64,
-            },
+            records_end: end,
+            mark,
+            flushed: mark,
         }
     }
 
@@ -246,9 +245,14 @@ impl Open {
 
     /// All appended records count: later [`Open::undo`] and [`Open::cut`] go back to here.
     pub(super) fn counts(&mut self) {
+        self.mark = self.now();
+        self.flushed = self.mark;
+    }
+
+    fn now(&self) -> Mark {
         let Self { start, records, records_end, .. } = *self;
         let (buffer, entries) = (self.buffer.len(), self.entries.len());
-        self.mark = Mark { buffer, start, entries, records, records_end };
+        Mark { buffer, start, entries, records, records_end }
     }
 
     /// Appends a record to the buffer; gives its offset.
@@ -266,8 +270,8 @@ impl Open {
         offset
     }
 
-    /// Writes the buffer. After an error the bytes behind the last successful write are unknown, and [`Open::undo`]
-    /// must follow.
+    /// Writes the buffer. After an error the bytes behind the last successful write are unknown, and [`Open::undo`] or
+    /// [`Open::cut_unwritten`] must follow.
     pub(super) async fn write(&mut self, io: Io) -> Result<()> {
         let end = self.end();
         if end == self.written {
@@ -281,7 +285,7 @@ impl Open {
         pages.extend_from_slice(&[0; PAGE][..padded - len]);
         let pages = pages.freeze();
         let written = self.file.object.write_at(self.start, pages.clone(), io).await;
-        let until = if written.is_ok() { len } else { self.mark.buffer };
+        let until = if written.is_ok() { len } else { self.flushed.buffer };
         // To write the last page again costs a spinning disk a turn; to leave it padded costs some room.
         let is_closed = is_log || padded - len <= len / PADDING_SHARE;
         let keep = match &written {
@@ -294,6 +298,7 @@ impl Open {
         let done = if is_closed { padded } else { keep };
         self.start += done as u64;
         self.written = if is_closed { self.start } else { end };
+        self.flushed = self.now();
         Ok(())
     }
 
@@ -309,6 +314,7 @@ impl Open {
             self.start = self.padded();
             self.buffer.resize(0);
             self.written = self.start;
+            self.flushed = self.now();
         }
         self.written
     }
@@ -327,9 +333,20 @@ impl Open {
 
     /// Forgets records that do not count, before the file is closed.
     pub(super) fn cut(&mut self) {
-        self.entries.truncate(self.mark.entries);
-        self.records = self.mark.records;
-        self.records_end = self.mark.records_end;
+        self.cut_to(self.mark);
+    }
+
+    /// Forgets records after a write of them failed, before the file is closed; gives the end of the last one that is left.
+    pub(super) fn cut_unwritten(&mut self) -> u64 {
+        self.buffer.resize(self.flushed.buffer);
+        self.cut_to(self.flushed);
+        self.records_end
+    }
+
+    fn cut_to(&mut self, mark: Mark) {
+        self.entries.truncate(mark.entries);
+        self.records = mark.records;
+        self.records_end = mark.records_end;
     }
 
     /// The end of the last record that counts, with the padding that was written: none in the page cache.

@@ -61,13 +61,15 @@ impl PutLimits {
         fill.free() >= len.saturating_add(self.reserve)
     }
 
-    /// What to keep from puts: one file of `file_bytes` for a merge to write, plus the cost of closing each of the
-    /// `open` files (`closing_bytes`: padding and the hint). Whole files for the open ones would be too much: with 64
-    /// partitions they are most of a volume, and they hold data.
+    /// What to keep from puts: a file of `file_bytes` for a merge to write, for each of the `devices` that the volume is on, as
+    /// one of them has room for it then; plus the cost of closing each of the `open` files (`closing_bytes`: padding and the
+    /// hint). Whole files for the open ones would be too much: with 64 partitions they are most of a volume, and they hold
+    /// data.
     #[must_use]
-    pub const fn reserve(file_bytes: u64, open: u64, closing_bytes: u64) -> u64 {
-        // The merged file has a hint too.
-        file_bytes.saturating_add(open.saturating_add(1).saturating_mul(closing_bytes))
+    pub const fn reserve(file_bytes: u64, devices: u64, open: u64, closing_bytes: u64) -> u64 {
+        // The merged files have hints too.
+        let closed = open.saturating_add(devices).saturating_mul(closing_bytes);
+        file_bytes.saturating_mul(devices).saturating_add(closed)
     }
 
     /// The fill that puts see: 1 when only the kept room is left.

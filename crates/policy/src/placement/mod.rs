@@ -180,11 +180,11 @@ impl<'a> New<'a> {
         Self { object, intent, rate: 0.0 }
     }
 
-    /// Its length in bytes, 0 if unknown.
+    /// Its length in bytes, or the most that it may be; 0 if both are unknown.
     const fn len(&self) -> u64 {
-        match self.intent.len {
-            Some(len) => len,
-            None => 0,
+        match (self.intent.len, self.intent.most) {
+            (Some(len), _) | (None, Some(len)) => len,
+            (None, None) => 0,
         }
     }
 }
@@ -192,7 +192,7 @@ impl<'a> New<'a> {
 /// Chooses volumes for new objects.
 pub trait Placement: Send {
     /// The place of `new`: only healthy volumes among `candidates` with room for it beside their reserve. An object of
-    /// unknown length counts as empty. `tables` are those of the pool, including ones that are being written.
+    /// unknown length counts as the most that it may be, or as empty. `tables` are those of the pool, including ones that are being written.
     ///
     /// `None` if no volume fits.
     fn choose(&mut self, new: New<'_>, candidates: &[Candidate], tables: &Tables)

@@ -99,11 +99,7 @@ impl Placing {
     ) -> Option<Flight<'_>> {
         let Wanted { id, kind, intent, origin } = wanted;
         let is_log = kind == leaf::Kind::Log;
-        let intent = if is_log {
-            &Intent { len: intent.len, stream: intent.stream, ..Intent::LOG }
-        } else {
-            intent
-        };
+        let intent = if is_log { &Intent { kind: Kind::Log, ..intent.clone() } } else { intent };
         let for_meta = candidates.iter().filter(|c| is_log && self.meta.contains(&c.volume));
         let for_meta: Vec<_> = for_meta.copied().collect();
         let mut decider = self.decider.lock();
@@ -114,7 +110,15 @@ impl Placing {
         // Last, use the reserve of each volume too: stores refuse users' writes long before, so only work
         // that frees space gets here.
         let to_the_last = candidates.iter().map(|&c| Candidate { total: 0, ..c });
-        let (layout, rate) = chosen.or_else(|| choose(to_the_last.collect()))?;
+        let chosen = chosen.or_else(|| choose(to_the_last.collect()));
+        let roomiest = candidates.iter().filter(|c| c.healthy).max_by_key(|c| c.free);
+        // It may stay shorter.
+        let in_part = || {
+            let intent = &Intent { most: None, ..intent.clone() };
+            let only = vec![Candidate { total: 0, ..*roomiest? }];
+            decider.choose(Wanted { intent, ..wanted }, only, is_copy)
+        };
+        let (layout, rate) = chosen.or_else(in_part)?;
         let (len, is_flush) = (intent.len.unwrap_or(0), origin == Some(Origin::Flush));
         for (volume, bytes, rate) in parts(&layout, len, rate) {
             decider.weights.place(volume, bytes, f64::from(rate));

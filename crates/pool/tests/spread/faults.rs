@@ -304,6 +304,32 @@ fn a_full_pool_says_so_and_works_again_when_something_is_removed() {
 }
 
 #[test]
+fn what_may_grow_goes_where_it_fits_and_else_where_the_most_room_is() {
+    let sizes = [1, 3, 2].map(|mib| mib << 20);
+    let volumes = sizes.iter().enumerate();
+    let volumes: Vec<_> =
+        volumes.map(|(i, &size)| Mem::with_capacity(&format!("s{i}"), size)).collect();
+    block_on(async {
+        for policy in ["round-robin", "hash", "least-overlap"] {
+            let pool = Spread::open(members(&volumes), opening(policy)).await.unwrap();
+            let mut on = [[0; 3]; 2];
+            for (number, &most) in [3 << 19, 8 << 20].iter().enumerate() {
+                for n in 0..12 {
+                    let name = name(&format!("{policy}-{number}-{n}"));
+                    let intent = Intent { most: Some(most), ..Intent::DATA };
+                    pool.create(&name, &intent).await.unwrap();
+                    let copies = pool.stat(&name).await.unwrap().copies;
+                    on[number][usize::from(copies[0].layout.volumes()[0].0)] += 1;
+                }
+            }
+            let [[small, large, middle], roomiest] = on;
+            assert!(small == 0 && large > 0 && middle > 0, "{policy}: {on:?}");
+            assert_eq!(roomiest, [0, 12, 0], "{policy}");
+        }
+    });
+}
+
+#[test]
 fn with_every_volume_full_the_pool_can_be_read() {
     let rig = Rig::new(mems(3));
     block_on(async {

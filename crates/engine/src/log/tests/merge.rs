@@ -198,7 +198,7 @@ fn files_are_no_larger_than_there_is_room_for() {
         let mut options = Options::new(1);
         (options.rule, options.live, options.groups) = (rule, live, 1);
         (options.partitions, options.file_bytes) = (partitions as u16, 1024 * MIB);
-        options.file_bytes_for(VOLUME, partitions)
+        options.file_bytes_for(VOLUME, partitions, 1)
     };
     assert_eq!(of(Rule::Greedy, 0.85, 8), 1024 * MIB);
     assert_eq!(of(Rule::DeathTime, 0.0, 1), 1024 * MIB);
@@ -207,7 +207,7 @@ fn files_are_no_larger_than_there_is_room_for() {
     for (live, size) in [0.3, 0.6, 0.85].into_iter().zip(sizes) {
         let mut options = Options::new(1);
         (options.live, options.groups, options.file_bytes) = (live, 1, size);
-        options.check_room("v", VOLUME, 8).unwrap();
+        options.check_room("v", VOLUME, 8, 1).unwrap();
         // The oldest file of each partition and the live records stay below the fill that delays puts.
         let dead = 8.0 * size as f64 / VOLUME as f64;
         assert!(live + dead < options.delay_from, "{live} alive, {dead} dead");
@@ -217,8 +217,8 @@ fn files_are_no_larger_than_there_is_room_for() {
         for partitions in [1, 3, 12] {
             let mut options = Options::new(partitions);
             options.set_aside = 512 * MIB;
-            options.file_bytes = options.file_bytes_for(volume, partitions.into());
-            options.check_room("v", volume, partitions.into()).unwrap();
+            options.file_bytes = options.file_bytes_for(volume, partitions.into(), 1);
+            options.check_room("v", volume, partitions.into(), 1).unwrap();
         }
     }
 }

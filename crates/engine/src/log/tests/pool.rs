@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::pool::PoolId;
 use ::pool::spread::{Opening, Spread};
 use futures_util::future::select;
-use policy::placement::RoundRobin;
+use policy::placement::{LeastOverlap, RoundRobin};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
 use volume::layer::trace::TraceLog;
@@ -193,6 +193,44 @@ fn puts_go_on_where_the_volume_of_their_file_is_full_and_another_is_not() {
     }
 }
 
+/// The room that is left lies on five volumes, and the file that a merge writes on one of them.
+#[test]
+fn a_nearly_full_pool_never_ends_in_a_dead_end() {
+    let mut rig = Rig::new(1);
+    let options = &mut rig.options;
+    (options.partitions, options.devices, options.file_bytes) = (5, 5, 256 * KIB);
+    (options.live, options.rule) = (0.8, Rule::Greedy);
+    let mems = (0..5).map(|n| Mem::with_capacity(&format!("s{n}"), 2 * CAPACITY));
+    rig.mems = mems.collect();
+    let store = rig.clock.run(async {
+        let members = rig.mems.iter().map(|mem| ::pool::Member::new(mem.label(), mem.clone()));
+        let opening = Opening::new(LeastOverlap::default()).create_if_missing(PoolId(7));
+        let pool = Spread::open(members.collect(), opening).await.unwrap();
+        let member = vec![Member::new("pool", pool)];
+        Store::open(member, rig.options.clone(), rig.clock.clone(), Some(ID)).await.unwrap().0
+    });
+    let keys = 10 * CAPACITY * 8 / 10 / format::record_len(8, 5000) as u64;
+    let mut random = 1u64;
+    for n in 0..2 * keys {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let key = if n < keys { n } else { (random >> 33) % keys };
+        let put = || rig.clock.run(store.put(&key.to_be_bytes(), value(n, 5000).into(), None));
+        let mut tries = 0;
+        while let Err(error) = put() {
+            assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+            rig.tend(&store);
+            tries += 1;
+            assert!(tries < 3, "{n}: {error}: {:#?}", store.figures());
+        }
+        if n % 64 == 0 {
+            rig.tend(&store);
+        }
+    }
+    let figures = store.figures();
+    assert_eq!((figures.keys, figures.volumes[0].counts.failed), (keys, 0));
+    assert!(figures.volumes[0].counts.merged > 0);
+}
+
 /// A pool is one volume of the store: its files were merged one after the other, on one of its volumes at a time.
 #[test]
 fn files_of_several_partitions_are_merged_at_once() {
@@ -200,7 +238,7 @@ fn files_of_several_partitions_are_merged_at_once() {
         let mut two = Two::new(Durability::Never);
         let options = &mut two.rig.options;
         (options.partitions, options.devices) = (4, devices);
-        (options.quota, options.live, options.target) = (CAPACITY, 0.5, 0.55);
+        (options.quota, options.live, options.target) = (CAPACITY * 9 / 8, 0.5, 0.55);
         options.rule = Rule::Greedy;
         let (pool, store) = two.open();
         let put = |n: u64, version: u64| {

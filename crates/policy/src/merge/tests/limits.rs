@@ -44,7 +44,8 @@ fn a_limit_without_a_way_is_a_step() {
 
 #[test]
 fn the_reserve_is_a_file_and_what_closing_takes() {
-    assert_eq!(PutLimits::reserve(GIB, 64, MIB), GIB + 65 * MIB);
+    assert_eq!(PutLimits::reserve(GIB, 1, 64, MIB), GIB + 65 * MIB);
+    assert_eq!(PutLimits::reserve(GIB, 5, 64, MIB), 5 * GIB + 69 * MIB);
 }
 
 /// The paper's nodes: planing up to 0.16 with files of 1 GiB.
