@@ -80,10 +80,10 @@ use self::state::LogState;
 /// No file is made smaller than this so that it is dead before its room is needed: to begin one costs a disk two seeks.
 /// A store makes smaller files only on a volume that has no room for as many of this size as it keeps open.
 const FILE_MIN: u64 = 4 * MIB;
-/// But with room set aside a file is at most this part of the volume, 1/32, since the reserve holds a file; on a small
-/// volume, files are then smaller.
+/// But with room set aside a file is at most this part of a device, 1/32, since the reserve holds a file for each; on small
+/// ones, files are then smaller.
 const FILE_SHARE: u64 = 32;
-/// At most this part of a volume is set aside, 1/10. With a file for merges the reserve is less than a fifth.
+/// At most this part of a volume is set aside, 1/10. With the files for merges the reserve is less than a fifth.
 const SET_ASIDE_SHARE: u64 = 10;
 
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
@@ -237,7 +237,7 @@ impl Options {
         if self.rule != Rule::DeathTime || self.live >= self.delay_from {
             return self.file_bytes;
         }
-        let most = if self.set_aside > 0 { capacity / FILE_SHARE } else { u64::MAX };
+        let most = if self.set_aside > 0 { capacity / devices / FILE_SHARE } else { u64::MAX };
         let set_aside = self.set_aside_of(capacity) as f64;
         let capacity = capacity as f64;
         // Of each group and partition the oldest file is half dead on average; with one group all of it may be dead.

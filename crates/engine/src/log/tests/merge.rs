@@ -215,10 +215,14 @@ fn files_are_no_larger_than_there_is_room_for() {
     // With room set aside, as much as a volume has for that, the defaults fit on volumes of every size.
     for volume in [100, 300, 1024, 3 * 1024, 16 * 1024].map(|mib| mib * MIB) {
         for partitions in [1, 3, 12] {
-            let mut options = Options::new(partitions);
-            options.set_aside = 512 * MIB;
-            options.file_bytes = options.file_bytes_for(volume, partitions.into(), 1);
-            options.check_room("v", volume, partitions.into(), 1).unwrap();
+            for devices in [1, 5] {
+                let mut options = Options::new(partitions);
+                options.set_aside = 512 * MIB;
+                options.file_bytes = options.file_bytes_for(volume, partitions.into(), devices);
+                options.check_room("v", volume, partitions.into(), devices).unwrap();
+                let kept = options.limits(volume, partitions.into(), devices).kept();
+                assert!(kept < volume / 5, "{kept} of {volume} for {partitions}, {devices}");
+            }
         }
     }
 }
