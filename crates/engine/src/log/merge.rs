@@ -698,9 +698,9 @@ impl Inner {
         };
         // Stays set until the end: an interrupted merge leaves the file half written.
         output.writing = true;
-        if let Some(mut open) = output.open.take_if(|open| !fits(open)) {
-            self.write_copies(stream.member, &mut open, io).await?;
-            outputs.full.push((stream.layout, open));
+        if let Some(open) = output.open.as_mut().filter(|open| !fits(open)) {
+            self.write_copies(stream.member, open, io).await?;
+            outputs.full.extend(output.open.take().map(|open| (stream.layout, open)));
         }
         if output.open.is_none() {
             output.open = Some(self.create(writer.stream).await?);

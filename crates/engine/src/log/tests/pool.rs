@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::pool::PoolId;
 use ::pool::spread::{Opening, Spread};
 use futures_util::future::select;
-use policy::placement::{LeastOverlap, RoundRobin};
+use policy::placement::{LeastOverlap, Placement, RoundRobin};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
 use volume::layer::trace::TraceLog;
@@ -159,6 +159,17 @@ fn a_file_with_a_write_under_way_is_not_sealed() {
     assert_eq!(sealed, [false, true]);
 }
 
+/// The store on a pool of the volumes that keeps one copy of each object.
+fn on_pool(rig: &Rig, placement: impl Placement + 'static) -> Store {
+    rig.clock.run(async {
+        let members = rig.mems.iter().map(|mem| ::pool::Member::new(mem.label(), mem.clone()));
+        let opening = Opening::new(placement).create_if_missing(PoolId(7));
+        let pool = Spread::open(members.collect(), opening).await.unwrap();
+        let member = vec![Member::new("pool", pool)];
+        Store::open(member, rig.options.clone(), rig.clock.clone(), Some(ID)).await.unwrap().0
+    })
+}
+
 /// A put that found the volume of its file full was refused, and so were those after it.
 #[test]
 fn puts_go_on_where_the_volume_of_their_file_is_full_and_another_is_not() {
@@ -167,26 +178,14 @@ fn puts_go_on_where_the_volume_of_their_file_is_full_and_another_is_not() {
         rig.options.durability = durability;
         let sizes = [("s0", CAPACITY / 4), ("s1", 4 * CAPACITY)];
         rig.mems = sizes.map(|(label, size)| Mem::with_capacity(label, size)).into();
-        let open = || {
-            rig.clock.run(async {
-                let members =
-                    rig.mems.iter().map(|mem| ::pool::Member::new(mem.label(), mem.clone()));
-                let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(7));
-                let pool = Spread::open(members.collect(), opening).await.unwrap();
-                let member = Member::new("pool", pool.clone());
-                let (options, clock) = (rig.options.clone(), rig.clock.clone());
-                let (store, _) = Store::open(vec![member], options, clock, Some(ID)).await.unwrap();
-                (pool, store)
-            })
-        };
-        let (pool, store) = open();
+        let store = on_pool(&rig, RoundRobin::default());
         let keys = 4 * KEYS;
         (0..keys).for_each(|n| rig.put(&store, &n.to_be_bytes(), &value(n, 5000)));
         let free = rig.clock.run(rig.mems[0].space()).unwrap().free;
         assert!(free < rig.options.file_bytes, "{free} bytes: the small volume was filled");
         rig.clock.run(store.close()).unwrap();
-        drop((store, pool));
-        let (_pool, store) = open();
+        drop(store);
+        let store = on_pool(&rig, RoundRobin::default());
         for n in 0..keys {
             assert_eq!(rig.get(&store, &n.to_be_bytes()), Some(value(n, 5000)), "{n}");
         }
@@ -202,18 +201,17 @@ fn a_nearly_full_pool_never_ends_in_a_dead_end() {
     (options.live, options.rule) = (0.8, Rule::Greedy);
     let mems = (0..5).map(|n| Mem::with_capacity(&format!("s{n}"), 2 * CAPACITY));
     rig.mems = mems.collect();
-    let store = rig.clock.run(async {
-        let members = rig.mems.iter().map(|mem| ::pool::Member::new(mem.label(), mem.clone()));
-        let opening = Opening::new(LeastOverlap::default()).create_if_missing(PoolId(7));
-        let pool = Spread::open(members.collect(), opening).await.unwrap();
-        let member = vec![Member::new("pool", pool)];
-        Store::open(member, rig.options.clone(), rig.clock.clone(), Some(ID)).await.unwrap().0
-    });
+    let mut store = on_pool(&rig, LeastOverlap::default());
     let keys = 10 * CAPACITY * 8 / 10 / format::record_len(8, 5000) as u64;
-    let mut random = 1u64;
+    let (mut random, mut newest) = (1u64, vec![0; keys as usize]);
+    let wrong_key = |store: &Store, newest: &[u64]| {
+        let read = |key: usize| rig.get(store, &(key as u64).to_be_bytes());
+        (0..keys as usize).find(|&key| read(key) != Some(value(newest[key], 5000)))
+    };
     for n in 0..2 * keys {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let key = if n < keys { n } else { (random >> 33) % keys };
+        newest[key as usize] = n;
         let put = || rig.clock.run(store.put(&key.to_be_bytes(), value(n, 5000).into(), None));
         let mut tries = 0;
         while let Err(error) = put() {
@@ -225,10 +223,18 @@ fn a_nearly_full_pool_never_ends_in_a_dead_end() {
         if n % 64 == 0 {
             rig.tend(&store);
         }
+        if n == keys * 3 / 2 {
+            let counts = store.figures().volumes[0].counts;
+            assert_eq!(counts.failed, 0);
+            assert!(counts.merged > 0);
+            // As a process that is killed.
+            drop(store);
+            store = on_pool(&rig, LeastOverlap::default());
+            assert_eq!(wrong_key(&store, &newest), None);
+        }
     }
-    let figures = store.figures();
-    assert_eq!((figures.keys, figures.volumes[0].counts.failed), (keys, 0));
-    assert!(figures.volumes[0].counts.merged > 0);
+    assert_eq!(store.figures().volumes[0].counts.failed, 0);
+    assert_eq!(wrong_key(&store, &newest), None);
 }
 
 /// A pool is one volume of the store: its files were merged one after the other, on one of its volumes at a time.
