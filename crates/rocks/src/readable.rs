@@ -102,14 +102,12 @@ impl Readable {
         self
     }
 
-    /// Verifies all copies after a damaged read; drops the damaged ones if one is good.
-    fn distrust(&self, io: Io) -> Result<()> {
-        let Some((pool, object)) = &self.copies else { return Ok(()) };
-        let dropped = block_on(pool.distrust(object, io))?;
-        if dropped > 0 {
+    /// Verifies all copies after a damaged read; the next one passes over the damaged ones if one is good.
+    fn distrust(&self, io: Io) {
+        let Some((pool, object)) = &self.copies else { return };
+        if block_on(pool.distrust(object, io)) > 0 {
             self.windows.forget();
         }
-        Ok(())
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -129,10 +127,8 @@ impl Readable {
     /// Does all `reads`, and stores the result in each.
     pub(crate) fn read_all(&self, reads: &mut [Read<'_>], why: Why) {
         let io = self.io(why);
-        if why.again
-            && let Err(e) = self.distrust(io)
-        {
-            tracing::warn!("copies were not verified: {e}");
+        if why.again {
+            self.distrust(io);
         }
         if is_sequential(why.activity, 0) {
             for read in reads {
@@ -192,7 +188,7 @@ impl Readable {
             return Ok(0);
         }
         if why.again {
-            self.distrust(io)?;
+            self.distrust(io);
         }
         if let Some(tail) = self.tail.upgrade()
             && let Some(bytes) = tail.get(range.start, into.len().min(length(&range)))

@@ -309,9 +309,7 @@ impl Mover {
         let last = self.rebuild(volumes.iter().map(|volume| volume.id).collect());
         self.under_way.push(Box::pin(async move {
             for suspect in suspects {
-                if let Err(e) = pool.distrust_object(suspect, IO).await {
-                    tracing::warn!("a bad copy could not be dropped yet: {e}");
-                }
+                pool.distrust_object(suspect, IO).await;
             }
             // A pool of single copies may have fragments from when it had a code.
             let repaired = match redundancy {

@@ -169,37 +169,42 @@ impl Spread {
     }
 
     /// Reads every copy of an open object, after a reader found damage. Drops damaged and unreadable copies
-    /// if another is good, so that the next read goes to a good one; returns the number dropped. Without a
+    /// if another is good, so that the next read goes to a good one. While no volume takes the manifest, such a copy stays; the
+    /// next reads avoid its volume, and a [`Mover`](crate::mover::Mover) drops it later. Returns the number of both. Without a
     /// checksum only an unreadable copy is bad. A single copy stays, and its [damage](Spread::damage) is
     /// reported.
-    ///
-    /// # Errors
-    /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
-    pub async fn distrust(&self, object: &Handle, io: Io) -> Result<u64> {
+    pub async fn distrust(&self, object: &Handle, io: Io) -> u64 {
         let inode = object.inode();
         let replicas = inode.replicas();
         // A single copy cannot be dropped. It is verified once, to report its damage.
         if let [only] = &replicas[..]
             && !self.0.damages.begin_reading_through(inode.id, only.number)
         {
-            return Ok(0);
+            return 0;
         }
         let checked = self.0.catalog.checked(inode);
         let Compared { good, bad, .. } = self.compare_copies(object, &replicas, io).await;
         // The bytes of a log that were written over meanwhile have no checksum any more.
         if self.0.catalog.checked(inode) != checked {
-            return Ok(0);
+            return 0;
         }
-        let mut dropped = 0;
+        let mut passed_over = 0;
         for (replica, why) in bad {
             self.0.damages.tell(inode, &replica, &why);
             if suffice(good.iter()) {
                 let labels = replica.labels();
                 tracing::warn!("{}: its bad copy on volume {labels} is dropped: {why}", inode.name);
-                dropped += u64::from(self.drop_bad(inode.id, replica.number).await?);
+                let is_dropped =
+                    self.drop_bad(inode.id, replica.number).await.unwrap_or_else(|e| {
+                        tracing::warn!("{}: it stays for now, and reads avoid it: {e}", inode.name);
+                        replica.avoid();
+                        self.0.replication.suspect_again([inode.id].into());
+                        true
+                    });
+                passed_over += u64::from(is_dropped);
             }
         }
-        Ok(dropped)
+        passed_over
     }
 
     /// Reads these copies of an object, and compares them with their checksums. Without one, only a copy that cannot be
@@ -239,10 +244,9 @@ impl Spread {
     }
 
     /// The same for an object by its number; does nothing if it was removed.
-    pub(crate) async fn distrust_object(&self, id: ObjectId, io: Io) -> Result<u64> {
-        match self.0.catalog.inode_by_id(id) {
-            Ok(inode) => self.distrust(&self.handle(inode), io).await,
-            Err(_) => Ok(0),
+    pub(crate) async fn distrust_object(&self, id: ObjectId, io: Io) {
+        if let Ok(inode) = self.0.catalog.inode_by_id(id) {
+            self.distrust(&self.handle(inode), io).await;
         }
     }
 }

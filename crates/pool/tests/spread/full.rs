@@ -62,6 +62,35 @@ async fn keeps(rig: &Rig, pool: Spread, copies: usize, wanted: &[u8]) {
     assert_eq!(pool.check().await.unwrap().findings, []);
 }
 
+/// The key-value store failed such reads for lack of space.
+#[test]
+fn a_bad_copy_is_passed_over_while_no_volume_takes_the_manifest() {
+    for bad in 0..2 {
+        let rig = Rig::new(mems(3));
+        block_on(async {
+            let pool = open(&rig, 2).await;
+            put(&pool, "t", &[7; 10_000]).await.unwrap();
+            let table = pool.open_handle(&name("t")).await.unwrap();
+            let on = pool.stat(&name("t")).await.unwrap().copies[bad].layout.volumes()[0];
+            let mem = &rig.mems[usize::from(on.0)];
+            let leaf = mem.image().into_keys().find(|leaf| leaf.as_str().starts_with('o'));
+            mem.damage(&leaf.unwrap(), 5000, |byte| *byte ^= 1);
+            let full = Rule::new(Effect::Fail(ErrorKind::OutOfSpace));
+            rig.plan.inject(full.named("manifest*"));
+            assert!(put(&pool, "u", b"refused").await.is_err());
+            assert_eq!(pool.distrust(&table, IO).await, 1);
+            for _ in 0..10 {
+                assert_eq!(get(&pool, "t").await.unwrap(), [7; 10_000]);
+            }
+            assert_eq!(pool.stat(&name("t")).await.unwrap().copies.len(), 2);
+            mend(&rig);
+            pool.distrust(&table, IO).await;
+            assert_eq!(pool.stat(&name("t")).await.unwrap().copies.len(), 1);
+            assert_eq!(get(&pool, "t").await.unwrap(), [7; 10_000]);
+        });
+    }
+}
+
 #[test]
 fn no_room_in_the_sync_of_one_of_two_copies_costs_the_copy_and_nothing_else() {
     for kind in NO_ROOM {

@@ -526,7 +526,7 @@ impl Client {
         );
         // The key-value store does so with its tables.
         if matches!(thing, Thing::Register { .. }) && self.random.borrow_mut().random() {
-            pool.distrust(object, READ).await?;
+            pool.distrust(object, READ).await;
             let read = object.read_at(0, IoBufMut::zeroed(len), READ).await?;
             if thing.accepts(name, &read) {
                 return Ok(read.to_vec());
