@@ -23,7 +23,7 @@ use super::figures::Counters;
 use super::fills::Number;
 use super::journal::Journal;
 use super::map::{self, Map, Unit};
-use super::pins::Users;
+use super::pins::PinCounts;
 use super::route::{self, PAGE, Route};
 use super::slab::{self, OWN, Slab};
 use super::track::Track;
@@ -31,7 +31,7 @@ use super::track::Track;
 pub(super) struct Fast {
     pub(super) map: Mutex<Map>,
     /// Those of the map.
-    pub(super) users: Arc<Users>,
+    pub(super) pins: Arc<PinCounts>,
     pub(super) slab: Slab,
     pub(super) journal: Journal,
     pub(super) unit: u64,
@@ -536,13 +536,13 @@ impl Drop for Fill {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.fast.users.unpin(self.entry);
+        self.fast.pins.unpin(self.entry);
     }
 }
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        self.entries.iter().for_each(|&entry| self.fast.users.unpin(entry));
+        self.entries.iter().for_each(|&entry| self.fast.pins.unpin(entry));
     }
 }
 

@@ -31,7 +31,7 @@ use super::accesses::Batch;
 use super::bits::Bits;
 use super::figures::Room;
 use super::fills::{Fills, Number};
-use super::pins::Users;
+use super::pins::PinCounts;
 use super::places::{Place, Places};
 use super::record::{self, Placed};
 use super::route::PAGE;
@@ -88,7 +88,7 @@ pub(super) struct Map {
     buckets: Vec<Slot>,
     /// As many as were needed at a time so far.
     entries: Vec<Entry>,
-    users: Arc<Users>,
+    pins: Arc<PinCounts>,
     valid: Bits,
     /// Pages that were read since the last visit of the eviction.
     seen: Bits,
@@ -128,7 +128,7 @@ impl Map {
             size,
             buckets: vec![NONE; (size.entries as usize).next_power_of_two()],
             entries: Vec::new(),
-            users: Arc::new(Users::new(size.entries)),
+            pins: Arc::new(PinCounts::new(size.entries)),
             valid: Bits::new(size.pages),
             seen: Bits::new(size.pages),
             dirty: Bits::new(size.pages),
@@ -356,21 +356,21 @@ impl Map {
         self.fills.void(entry, pages);
     }
 
-    /// Who uses the places of each entry.
-    pub(super) const fn users(&self) -> &Arc<Users> {
-        &self.users
+    /// The pins of each entry.
+    pub(super) const fn pins(&self) -> &Arc<PinCounts> {
+        &self.pins
     }
 
     pub(super) fn pin(&mut self, entry: Slot) {
-        self.users.pin(entry);
+        self.pins.pin(entry);
     }
 
     pub(super) fn unpin(&mut self, entry: Slot) {
-        self.users.unpin(entry);
+        self.pins.unpin(entry);
     }
 
     pub(super) fn is_pinned(&self, entry: Slot) -> bool {
-        self.users.is_pinned(entry)
+        self.pins.is_pinned(entry)
     }
 
     /// Whether a write may go to the places of these pages: the unit stays, and no fill of them is under way.

@@ -60,7 +60,7 @@ impl TierObject {
         self.slow.is_log() || self.track.is_bypassed()
     }
 
-    /// A hit. What else a read may need has a box of its own, so that the future of a hit is small.
+    /// Reads a hit, or calls `read_any`, whose future has a box of its own: so that of a hit is small.
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
         let range = extent::within(offset, into.len() as u64, self.slow.len());
         if let Some(fast) = &*self.shared.fast_now()
@@ -89,6 +89,7 @@ impl TierObject {
         if may_hit { fast.begin_hit(&self.track, range, counts(io)) } else { None }
     }
 
+    /// Reads after the changes of the range, from either volume or both.
     async fn read_any(
         &self,
         offset: u64,

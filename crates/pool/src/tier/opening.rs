@@ -186,10 +186,10 @@ impl Tier {
         let mut map = map.unwrap_or_else(|| self.empty_map());
         map.tick(self.clock.now());
         let journal = Journal::new(volume, head, generation, counters);
-        let users = Arc::clone(map.users());
+        let pins = Arc::clone(map.pins());
         let (map, unit) = (Mutex::new(map), options.unit);
         let (accesses, counters) = (Arc::clone(&self.shared.accesses), Arc::clone(counters));
-        let fast = Fast { map, users, slab, journal, unit, accesses, counters };
+        let fast = Fast { map, pins, slab, journal, unit, accesses, counters };
         self.checkpoint(&fast).await?;
         self.shared.attach(Arc::new(fast))?;
         Ok(is_warm)

@@ -1,13 +1,13 @@
-//! Who uses the places of an entry now. They are not given to other pages meanwhile.
+//! How many readers, writers and fills use the places of each entry now. The map gives these to no other page meanwhile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use policy::cache::Slot;
 
-/// Readers, writers and fills for each entry of a map. They begin under the map's lock and end without it.
-pub(super) struct Users(Box<[AtomicU32]>);
+/// The pins of each entry of a map. A user of its places pins it under the map's lock, and unpins it without.
+pub(super) struct PinCounts(Box<[AtomicU32]>);
 
-impl Users {
+impl PinCounts {
     pub(super) fn new(entries: u32) -> Self {
         Self((0..entries).map(|_| AtomicU32::new(0)).collect())
     }

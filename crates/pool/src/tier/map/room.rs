@@ -192,7 +192,7 @@ impl Map {
     pub(in crate::tier) fn end_fill(&mut self, entry: Slot, fill: Number) {
         self.fills.end(entry, fill);
         let held = &self.entries[entry as usize];
-        let stays = held.flags & (HELD | LEAVING) == HELD && !self.users.is_pinned(entry);
+        let stays = held.flags & (HELD | LEAVING) == HELD && !self.pins.is_pinned(entry);
         if stays && !self.fills.has_any(entry) && !self.valid.has_any(entry) {
             self.leave(entry);
         }
@@ -221,7 +221,7 @@ impl Map {
             let Some(entry) = self.policy.evict() else { return false };
             let held = &self.entries[entry as usize];
             let begins = held.table.pages() == 0 && self.fills.has_any(entry);
-            let (is_pinned, hash) = (self.users.is_pinned(entry) || begins, key(held.unit));
+            let (is_pinned, hash) = (self.pins.is_pinned(entry) || begins, key(held.unit));
             // What is dirty is only here.
             let is_pinned = is_pinned || (take == Take::Unit && self.has_dirty(entry));
             if !is_pinned && (take == Take::Unit || !self.trim(entry)) {
@@ -279,7 +279,7 @@ impl Map {
         }
         for entry in std::mem::take(&mut self.leaving) {
             let Entry { flags, .. } = self.entries[entry as usize];
-            let is_pinned = self.users.is_pinned(entry);
+            let is_pinned = self.pins.is_pinned(entry);
             if is_pinned || flags & (CURRENT | NEXT) != 0 {
                 self.leaving.push(entry);
                 if !is_pinned {
