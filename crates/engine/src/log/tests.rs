@@ -55,6 +55,18 @@ impl Rig {
         self.clock.run(store.put(key, Bytes::copy_from_slice(value), None)).unwrap();
     }
 
+    /// Puts a value of `len` bytes made of `n`. If the store is full, merges must make room for it.
+    fn put_when_there_is_room(&self, store: &Store, key: u64, n: u64, len: usize) {
+        let put = || self.clock.run(store.put(&key.to_be_bytes(), value(n, len).into(), None));
+        let mut tries = 0;
+        while let Err(error) = put() {
+            assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+            self.tend(store);
+            tries += 1;
+            assert!(tries < 3, "{n}: {error}: {:#?}", store.figures());
+        }
+    }
+
     fn get(&self, store: &Store, key: &[u8]) -> Option<Vec<u8>> {
         self.clock.run(store.get(key)).unwrap().map(|value| value.to_vec())
     }

@@ -212,14 +212,7 @@ fn a_nearly_full_pool_never_ends_in_a_dead_end() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let key = if n < keys { n } else { (random >> 33) % keys };
         newest[key as usize] = n;
-        let put = || rig.clock.run(store.put(&key.to_be_bytes(), value(n, 5000).into(), None));
-        let mut tries = 0;
-        while let Err(error) = put() {
-            assert_eq!(error.kind(), ErrorKind::OutOfSpace);
-            rig.tend(&store);
-            tries += 1;
-            assert!(tries < 3, "{n}: {error}: {:#?}", store.figures());
-        }
+        rig.put_when_there_is_room(&store, key, n, 5000);
         if n % 64 == 0 {
             rig.tend(&store);
         }
