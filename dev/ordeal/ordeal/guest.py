@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 FINIT_MODULE = 313  # on x86-64
 POWER_OFF = 0x4321FEDC
+# The kernel's own limit is 4,096; a service manager gives at least this much.
+FILES_MAX = 65536
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -22,6 +25,7 @@ def load(package, name):
 
 
 def prepare(package, results):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
     os.environ.update(PATH="/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", DM_DISABLE_UDEV="1")
     for kind, where in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run"), ("tmpfs", "/mnt")]:
         subprocess.run(["mount", "-t", kind, "-o", "size=60%" if where == "/mnt" else "defaults", kind, where])
