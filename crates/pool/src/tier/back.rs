@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   claim ─▶ doubt, unless all is dirty ─▶ [map: places, pins] ─▶ fast ─▶ [map: valid, dirty] ─▶ durable: commit
-//!   commit   sync of the slab │ mark on the slow volume ─▶ record in the journal
+//!   commit   sync of the slab, unless the write was durable │ mark on the slow volume ─▶ record in the journal
 //! ```
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::join;
+use futures_util::future::{join, try_join_all};
 use policy::cache::Slot;
-use volume::{Io, IoBuf, Result};
+use volume::{Io, IoBuf, Name, Result};
 
 use super::fast::{Fast, Part, Pins, units};
-use super::map::Unit;
+use super::map::{Pages, Unit};
 use super::route::PAGE;
 use super::shared::Shared;
 use super::slab;
@@ -140,12 +140,23 @@ impl Back {
         io: Io,
         is_durable: bool,
     ) -> Result<()> {
-        for part in &self.parts {
+        let puts = self.parts.iter().map(|part| {
             let from = (part.bytes.start - offset) as usize;
             let bytes = data.slice(from..(part.bytes.end - offset) as usize);
-            self.pins.fast().slab.put(part.at, bytes, io, is_durable).await?;
-        }
-        Ok(())
+            self.pins.fast().slab.put(part.at, bytes, io, is_durable)
+        });
+        try_join_all(puts).await.map(drop)
+    }
+
+    /// [`commit`] of the pages of this write alone, whose bytes are durable.
+    pub(super) async fn record(&self, shared: &Shared, track: &Track) -> Result<bool> {
+        let fast = self.pins.fast();
+        let dirty = || {
+            let map = fast.map.lock();
+            let of = self.parts.iter().map(|part| map.dirty_pages(part.entry, &part.pages));
+            of.collect()
+        };
+        record(shared, fast, track, dirty, true).await
     }
 
     /// The bytes are on the fast volume. False if it was given up meanwhile: then they do not count.
@@ -173,14 +184,27 @@ pub(super) async fn commit(
     track: &Track,
     extents: Range<u32>,
 ) -> Result<bool> {
+    let dirty = || fast.map.lock().unrecorded(track.number, extents.clone());
+    record(shared, fast, track, dirty, false).await
+}
+
+/// Makes durable what says that these pages are dirty; `are_durable` says that their bytes are.
+async fn record(
+    shared: &Shared,
+    fast: &Arc<Fast>,
+    track: &Track,
+    dirty: impl Fn() -> Vec<Pages>,
+    are_durable: bool,
+) -> Result<bool> {
     loop {
-        let dirty = fast.map.lock().unrecorded(track.number, extents.clone());
+        let dirty = dirty();
         let units: Vec<_> = dirty.iter().map(|pages| pages.unit.extent).collect();
-        let (synced, marked) = join(fast.slab.sync(), shared.dirty.mark(&track.name, &units)).await;
+        let sync = async { if are_durable { Ok(()) } else { fast.slab.sync().await } };
+        let (synced, marked) = join(sync, shared.dirty.mark(&track.name, &units)).await;
         let recorded = match synced {
             Ok(()) => {
                 marked?;
-                let is_marked = |unit: Unit| shared.dirty.is_marked(&track.name, unit.extent);
+                let is_marked = |name: &Name, unit: Unit| shared.dirty.is_marked(name, unit.extent);
                 fast.journal.record(&track.name, &dirty, &fast.map, is_marked).await
             }
             Err(e) => Err(e),

@@ -13,12 +13,14 @@ use std::sync::Arc;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
-use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
+use volume::{IoBuf, Name, Object, Result, Volume};
 
 use super::identity;
 use super::record::{self, Ranges, decode_ranges, encode_ranges};
+use super::turns::{self, Turns};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
+const NAMES: &str = "tier.dirty";
 
 /// A log of this many bytes is written anew.
 const LOG_MAX: u64 = 4 << 20;
@@ -26,7 +28,6 @@ const LOG_MAX: u64 = 4 << 20;
 type Marked = BTreeMap<Name, BTreeSet<u32>>;
 
 pub(super) struct DirtyLog {
-    volume: Arc<dyn Volume>,
     unit: u64,
     seal: u64,
     marked: Mutex<Marked>,
@@ -35,8 +36,8 @@ pub(super) struct DirtyLog {
     log: AsyncMutex<Log>,
 }
 
-#[derive(Default)]
 struct Log {
+    turns: Turns,
     /// `None` if the next append writes a new state.
     object: Option<Arc<dyn Object>>,
     generation: u64,
@@ -100,14 +101,7 @@ impl Found {
 /// Those of the volume.
 pub(super) async fn read(volume: &dyn Volume, identity: u64) -> Result<Found> {
     let mut found = Found::default();
-    for turn in 0..2 {
-        let object = match volume.open(&name(turn)).await {
-            Ok(object) => object,
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            Err(e) => return Err(e),
-        };
-        let len = usize::try_from(object.len()).unwrap_or(usize::MAX);
-        let bytes = object.read_at(0, IoBufMut::zeroed(len), IO).await?;
+    for bytes in turns::read(volume, NAMES, IO).await? {
         if let Some(state) = replay(&bytes, identity)
             && state.generation >= found.generation
         {
@@ -156,11 +150,16 @@ fn replay(bytes: &[u8], identity: u64) -> Option<Found> {
 impl DirtyLog {
     /// With nothing marked.
     pub(super) fn new(volume: Arc<dyn Volume>, unit: u64, identity: u64, found: &Found) -> Self {
-        let generation = found.generation;
-        let stale = found.stale.clone();
-        let log = AsyncMutex::new(Log { generation, stale, ..Log::default() });
+        let log = AsyncMutex::new(Log {
+            turns: Turns::new(volume, NAMES, IO),
+            object: None,
+            generation: found.generation,
+            sequence: 0,
+            len: 0,
+            stale: found.stale.clone(),
+        });
         let (marked, waiting) = Default::default();
-        Self { volume, unit, seal: identity, marked, waiting, log }
+        Self { unit, seal: identity, marked, waiting, log }
     }
 
     /// Marks units that were marked before the opening; durable after [`DirtyLog::set_stale`].
@@ -303,25 +302,13 @@ impl DirtyLog {
         encode_ranges(&mut body, &self.ranges(&marked));
         encode_ranges(&mut body, &log.stale);
         record::frame(&mut bytes, seal(self.seal, generation), 0, &body);
-        let name = name(generation % 2);
-        match self.volume.remove(&name).await {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        // Not whole, which would seal it: a pool takes no appends to what is sealed.
-        let object = self.volume.create(&name, &Intent::DATA).await?;
-        object.write_at(0, IoBuf::from(&bytes[..]), IO).await?;
-        object.sync(IO).await?;
-        log.object = Some(object);
-        (log.generation, log.sequence, log.len) = (generation, 1, bytes.len() as u64);
+        let len = bytes.len() as u64;
+        log.object = Some(log.turns.begin(generation, IoBuf::from(&bytes[..])).await?);
+        (log.generation, log.sequence, log.len) = (generation, 1, len);
         Ok(())
     }
 }
 
 const fn seal(identity: u64, generation: u64) -> u64 {
     identity ^ generation.rotate_left(16)
-}
-
-fn name(turn: u64) -> Name {
-    Name::new(&format!("tier.dirty-{turn}")).expect("a valid name")
 }

@@ -14,14 +14,15 @@
 //! The pool's own journal (`crate::journal`) keeps a state on several volumes, and moves when one fails. A cache that
 //! cannot be written is given up instead, and its checkpoint must follow a sync of the slab.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::cache::Slot;
 use policy::purpose::{Io, Origin, Step};
-use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Volume};
+use volume::{Error, ErrorKind, IoBuf, Name, Object, Result, Volume};
 
 use super::figures::Counters;
 use super::map::{Map, Pages, Unit};
@@ -29,22 +30,35 @@ use super::places::Place;
 use super::record::{self, Checkpoint, Edit, Head, Placed};
 use super::slab::Slab;
 use super::table::Run;
+use super::turns::{self, Turns};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
+
+const NAMES: &str = "tier.map";
 
 /// A log of this many bytes makes a checkpoint due.
 const LOG_MAX: u64 = 16 << 20;
 
 pub(super) struct Journal {
-    volume: Arc<dyn Volume>,
     head: Head,
     /// The entries that wait for a doubt.
     waiting: Mutex<Vec<Slot>>,
+    /// The pages that wait to be named as dirty.
+    recording: Mutex<Vec<Recording>>,
+    /// The number of the last of them.
+    last_recording: AtomicU64,
     /// Locked while the log is written.
     log: AsyncMutex<Log>,
     /// Locked during a checkpoint.
-    checkpoint: AsyncMutex<()>,
+    checkpoint: AsyncMutex<Turns>,
     counters: Arc<Counters>,
+}
+
+/// Dirty pages of an object, whose bytes are durable.
+struct Recording {
+    number: u64,
+    name: Name,
+    pages: Vec<Pages>,
 }
 
 struct Log {
@@ -85,14 +99,7 @@ pub(super) struct Found {
 /// Those of the volume.
 pub(super) async fn read(volume: &dyn Volume) -> Result<Found> {
     let mut found = Found::default();
-    for turn in 0..2 {
-        let object = match volume.open(&name(turn)).await {
-            Ok(object) => object,
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            Err(e) => return Err(e),
-        };
-        let len = usize::try_from(object.len()).unwrap_or(usize::MAX);
-        let bytes = object.read_at(0, IoBufMut::zeroed(len), IO).await?;
+    for bytes in turns::read(volume, NAMES, IO).await? {
         let Some(first) = record::read(&bytes) else { continue };
         let Some(head) = Checkpoint::decode_empty(first.body) else { continue };
         if found.identity.is_none() || head.generation > found.generation {
@@ -198,6 +205,21 @@ impl Replayed {
     }
 }
 
+/// What of pages that wait the log does not name yet, each page once.
+fn to_record<'a>(batch: &'a [Recording], map: &Map) -> Vec<(&'a Name, Pages)> {
+    let mut waiting: BTreeMap<(Slot, Unit), (&Name, Pages)> = BTreeMap::new();
+    for Recording { name, pages, .. } in batch {
+        for pages in pages {
+            match waiting.entry((pages.entry, pages.unit)) {
+                btree_map::Entry::Occupied(of) => of.into_mut().1.runs.extend(&pages.runs),
+                btree_map::Entry::Vacant(of) => drop(of.insert((name, pages.clone()))),
+            }
+        }
+    }
+    let dirty = waiting.into_values();
+    dirty.filter_map(|(name, pages)| Some((name, map.to_record(&pages)?))).collect()
+}
+
 fn by_page(runs: &[Run]) -> BTreeMap<u32, Place> {
     runs.iter().flat_map(|run| run.pages().map(|page| (page, run.place_of(page)))).collect()
 }
@@ -212,11 +234,12 @@ impl Journal {
     ) -> Self {
         let log = Log::new(generation, 0);
         Self {
-            volume,
             head,
             waiting: Mutex::default(),
+            recording: Mutex::default(),
+            last_recording: AtomicU64::new(0),
             log: AsyncMutex::new(log),
-            checkpoint: AsyncMutex::new(()),
+            checkpoint: AsyncMutex::new(Turns::new(volume, NAMES, IO)),
             counters: Arc::clone(counters),
         }
     }
@@ -253,8 +276,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes durable that these pages of an object, whose bytes are durable, are dirty. False if a unit of them is not marked on
-    /// the slow volume: it is left out.
+    /// Makes durable that these pages of an object, whose bytes are durable, are dirty. Those who wait together share an append.
+    /// False if a unit of them is not marked on the slow volume: it is left out.
     ///
     /// # Errors
     /// Those of the fast volume: it must be given up.
@@ -263,26 +286,31 @@ impl Journal {
         name: &Name,
         pages: &[Pages],
         map: &Mutex<Map>,
-        is_marked: impl Fn(Unit) -> bool,
+        is_marked: impl Fn(&Name, Unit) -> bool,
     ) -> Result<bool> {
+        let number = self.last_recording.fetch_add(1, Ordering::Relaxed);
+        let own = || Recording { number, name: name.clone(), pages: pages.to_vec() };
+        self.recording.lock().push(own());
         let mut log = self.log.lock().await;
         log.finish_switch(map).await?;
+        let mut batch = std::mem::take(&mut *self.recording.lock());
+        // An append that was given up, or failed, took it out of the queue.
+        if !batch.iter().any(|one| one.number == number) {
+            batch.push(own());
+        }
         // While the log is locked, no page becomes clean.
-        let (dirty, unmarked): (Vec<_>, Vec<_>) = {
-            let map = map.lock();
-            let dirty = pages.iter().filter_map(|pages| map.to_record(pages));
-            dirty.partition(|pages| is_marked(pages.unit))
-        };
-        let edits = dirty.iter().map(|Pages { entry, unit, runs }| Edit::Dirty {
-            name: name.clone(),
+        let mut dirty = to_record(&batch, &map.lock());
+        dirty.retain(|(name, pages)| is_marked(name, pages.unit));
+        let edits = dirty.iter().map(|(name, Pages { entry, unit, runs })| Edit::Dirty {
+            name: (*name).clone(),
             extent: unit.extent,
             entry: *entry,
             runs: runs.clone(),
         });
         log.edit(edits.collect()).await?;
         let mut map = map.lock();
-        dirty.iter().for_each(|pages| map.set_recorded(pages));
-        Ok(unmarked.is_empty())
+        dirty.iter().for_each(|(_, pages)| map.set_recorded(pages));
+        Ok(pages.iter().all(|pages| map.to_record(pages).is_none()))
     }
 
     /// Makes durable that those of these pages that did not change since their flush are not dirty any more; returns how many
@@ -329,7 +357,7 @@ impl Journal {
         counts: impl Fn(Unit) -> bool,
         names: impl Fn(u32) -> Option<Name>,
     ) -> Result<()> {
-        let _one_at_a_time = self.checkpoint.lock().await;
+        let mut turns = self.checkpoint.lock().await;
         let (generation, mut units, places) = {
             let mut log = self.log.lock().await;
             log.finish_switch(map).await?;
@@ -351,9 +379,8 @@ impl Journal {
         let seal = record::seal(self.head, generation);
         let mut bytes = Vec::new();
         record::frame(&mut bytes, seal, 0, &checkpoint.encode());
-        let object = self.new_object(generation).await?;
-        object.write_at(0, IoBuf::from(&bytes[..]), IO).await?;
-        object.sync(IO).await?;
+        let len = bytes.len() as u64;
+        let object = turns.begin(generation, IoBuf::from(&bytes[..])).await?;
 
         let mut log = self.log.lock().await;
         // From here on a crash may find either generation. Until both logs say which one counts, nothing else is appended: if
@@ -361,21 +388,12 @@ impl Journal {
         log.next = Some(Box::new(Log {
             object: Some(object),
             sequence: 1,
-            len: bytes.len() as u64,
+            len,
             ..Log::new(generation, seal)
         }));
         log.finish_switch(map).await?;
         self.counters.checkpoints.add(1);
         Ok(())
-    }
-
-    async fn new_object(&self, generation: u64) -> Result<Arc<dyn Object>> {
-        let name = name(generation % 2);
-        match self.volume.remove(&name).await {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        self.volume.create(&name, &Intent::DATA).await
     }
 }
 
@@ -438,8 +456,4 @@ impl Log {
         self.sequence += 1;
         Ok(())
     }
-}
-
-fn name(turn: u64) -> Name {
-    Name::new(&format!("tier.map-{turn}")).expect("a valid name")
 }

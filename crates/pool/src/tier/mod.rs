@@ -45,6 +45,7 @@ mod table;
 #[expect(clippy::module_inception, reason = "the door of the module has its name")]
 mod tier;
 mod track;
+mod turns;
 
 pub use admit::{Admission, Admit, Always};
 pub use dirty::{Marks, dirty_marks};

@@ -308,7 +308,7 @@ impl TierObject {
         let at_once = is_durable && back.is_recorded;
         // Readers may see it even if the caller gives up: the next sync covers it.
         let mut noted = Noted(Some(track));
-        if let Err(e) = back.write(offset, data, io, at_once).await {
+        if let Err(e) = back.write(offset, data, io, is_durable).await {
             drop(back);
             self.fast_failed(&fast, offset, &e);
             return Ok(false);
@@ -322,6 +322,10 @@ impl TierObject {
         drop(noted);
         // Also if it need not be durable: the death of the process alone must not lose it.
         if !back.is_recorded {
+            // The rest of a page may be in the device's cache only.
+            if is_durable && range == claimed {
+                return back.record(&self.shared, track).await;
+            }
             let extents = units(&range, self.shared.unit);
             return back::commit(&self.shared, &fast, track, extents).await;
         }
