@@ -61,6 +61,12 @@ struct Recording {
     pages: Vec<Pages>,
 }
 
+/// Who does not wait any more holds no claim of its pages: they may be others later.
+struct Waiting<'a> {
+    recording: &'a Mutex<Vec<Recording>>,
+    number: u64,
+}
+
 struct Log {
     object: Option<Arc<dyn Object>>,
     generation: u64,
@@ -291,6 +297,7 @@ impl Journal {
         let number = self.last_recording.fetch_add(1, Ordering::Relaxed);
         let own = || Recording { number, name: name.clone(), pages: pages.to_vec() };
         self.recording.lock().push(own());
+        let _waiting = Waiting { recording: &self.recording, number };
         let mut log = self.log.lock().await;
         log.finish_switch(map).await?;
         let mut batch = std::mem::take(&mut *self.recording.lock());
@@ -397,6 +404,12 @@ impl Journal {
     }
 }
 
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.recording.lock().retain(|one| one.number != self.number);
+    }
+}
+
 impl Log {
     const fn new(generation: u64, seal: u64) -> Self {
         Self {
@@ -455,5 +468,30 @@ impl Log {
         self.len += bytes.len() as u64;
         self.sequence += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use policy::cache::Kind;
+    use volume::mem::Mem;
+
+    use super::super::map::Size;
+    use super::*;
+
+    #[test]
+    fn who_gives_up_waiting_for_a_record_leaves_none_to_be_made() {
+        let head = Head { identity: 1, epoch: 1 };
+        let journal = Journal::new(Arc::new(Mem::new("fast")), head, 0, &Arc::default());
+        let map = Mutex::new(Map::new(Size { places: 1, entries: 1, pages: 1 }, Kind::Lru));
+        let name = Name::new("a").unwrap();
+        let held = journal.log.try_lock().unwrap();
+        let mut record = Box::pin(journal.record(&name, &[], &map, |_, _| true));
+        assert!(record.as_mut().now_or_never().is_none());
+        assert_eq!(journal.recording.lock().len(), 1);
+        drop(record);
+        assert_eq!(journal.recording.lock().len(), 0);
+        drop(held);
     }
 }
