@@ -414,3 +414,25 @@ fn on_the_users_volumes_a_bench_keeps_to_its_own_store() {
     let ended = place.run(&["check", "-c", "plimsoll.toml", "--scrub"]);
     assert!(ended.status.success(), "{}{}", ended.out, ended.err);
 }
+
+#[test]
+fn the_volumes_of_a_pool_within_the_pool_are_named_in_the_report() {
+    let place = Place::new();
+    place.write(
+        "[volume.near]\npath = \"near\"\ncontract = \"unlimited\"\n\n\
+         [volume.far]\npath = \"far\"\ncontract = \"unlimited\"\n\n\
+         [pool.main]\nvolumes = [\"cached\"]\n\n\
+         [pool.cached]\nlayout = \"tiered\"\nfast = \"near\"\nslow = \"far\"\nsize = \"64MiB\"\n\n\
+         [kv]\npool = \"main\"\nmemory = \"32MiB\"\n",
+    );
+    for name in ["near", "far"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    let words =
+        ["-c", "plimsoll.toml", "--records", "500", "--operations", "300", "--workloads", "b"];
+    let ended = run(&place, &words);
+    assert!(ended.status.success(), "{}", ended.err);
+    for name in ["near", "far"] {
+        assert!(ended.out.contains(&format!("volume {name}: ")), "{name} in {}", ended.out);
+    }
+}

@@ -344,8 +344,8 @@ fn describe(report: &mut Report, settings: &Settings, place: &Place) {
         place.pool().placement.name()
     ));
     let mut contracts = Vec::new();
-    for name in &place.pool().volumes {
-        let volume = of.volumes.iter().find(|volume| volume.name == *name);
+    for name in place.pool().leaves(&of.pools) {
+        let volume = of.volumes.iter().find(|volume| volume.name == name);
         let volume = volume.expect("the settings were checked when they were read");
         let simulated = if volume.simulate { ", simulated" } else { "" };
         report.notes.push(format!("volume {name}: {}{simulated}", volume.terms()));
