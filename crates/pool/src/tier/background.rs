@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::{Either, join3, select};
+use futures_util::future::{Either, join4, select};
 use futures_util::stream::FuturesUnordered;
 use policy::promote::{self, Budget};
 use policy::time::Instant;
@@ -27,12 +27,21 @@ const EDITS_MAX: u64 = 100_000;
 /// Time between looks at whether the filter's period has ended.
 const ADJUST_EVERY: Duration = Duration::from_secs(5);
 
+/// Time between two looks at which marks were not needed since the last one.
+const UNMARK_EVERY: Duration = Duration::from_secs(10);
+
 impl Tier {
     /// Installs, evicts, writes back and writes checkpoints, for ever. Users' calls work without it, but nothing is promoted. One
     /// task may run it.
     pub async fn run(&self) {
         // A flush must go on while a checkpoint waits for the journal that it has locked.
-        join3(self.run_installs(), self.run_flushes(), self.record_harmless_losses()).await;
+        join4(
+            self.run_installs(),
+            self.run_flushes(),
+            self.run_unmarks(),
+            self.record_harmless_losses(),
+        )
+        .await;
     }
 
     async fn run_flushes(&self) {
@@ -88,11 +97,27 @@ impl Tier {
 
     async fn flush_unit(&self, fast: Arc<Fast>, unit: Unit) -> (Unit, Result<()>) {
         let flushed = flush::unit(&self.shared, &fast, unit, false).await;
-        let ended = match flushed {
-            Ok(()) => flush::unmark(&self.shared, &fast, &[unit]).await,
-            Err(e) => Err(e),
-        };
-        (unit, ended)
+        if flushed.is_err() || self.shared.keeps() {
+            return (unit, flushed);
+        }
+        // Nothing is marked again: its mark is of no use from here on.
+        let track = self.shared.tracks.lock().numbered(unit.object).cloned();
+        let Some(track) = track else { return (unit, flushed) };
+        let marked = (track.name.clone(), unit.extent);
+        (unit, flush::unmark(&self.shared, &fast, &[marked]).await)
+    }
+
+    /// Clears the marks of units that are clean and were not written lately: one that is written all the time would be marked
+    /// again at once, and its writer would wait for that.
+    async fn run_unmarks(&self) {
+        loop {
+            self.clock.sleep(UNMARK_EVERY).await;
+            let Some(fast) = self.shared.fast() else { continue };
+            let cold = self.shared.dirty.cold();
+            if let Err(e) = flush::unmark(&self.shared, &fast, &cold).await {
+                tracing::warn!("more is marked as dirty than is: {e}");
+            }
+        }
     }
 
     async fn run_installs(&self) {

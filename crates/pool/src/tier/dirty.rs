@@ -22,18 +22,27 @@ use super::turns::{self, Turns};
 const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
 const NAMES: &str = "tier.dirty";
 
-/// A log of this many bytes is written anew.
-const LOG_MAX: u64 = 4 << 20;
+/// A log with changes of this many bytes is written anew, unless its state is longer.
+const LOG_MIN: u64 = 4 << 20;
 
 type Marked = BTreeMap<Name, BTreeSet<u32>>;
 
 pub(super) struct DirtyLog {
     unit: u64,
     seal: u64,
-    marked: Mutex<Marked>,
+    marked: Mutex<Kept>,
     /// Units that wait for a mark.
     waiting: Mutex<Vec<(Name, u32)>>,
     log: AsyncMutex<Log>,
+}
+
+/// The marks that are durable.
+#[derive(Default)]
+struct Kept {
+    /// The looks for cold ones so far.
+    looks: u32,
+    /// Of each unit of an object, the number of looks when its mark was needed last.
+    units: BTreeMap<Name, BTreeMap<u32, u32>>,
 }
 
 struct Log {
@@ -42,6 +51,8 @@ struct Log {
     object: Option<Arc<dyn Object>>,
     generation: u64,
     sequence: u64,
+    /// The bytes of the state, with which it begins.
+    state_len: u64,
     len: u64,
     stale: Ranges,
 }
@@ -155,6 +166,7 @@ impl DirtyLog {
             object: None,
             generation: found.generation,
             sequence: 0,
+            state_len: 0,
             len: 0,
             stale: found.stale.clone(),
         });
@@ -164,12 +176,25 @@ impl DirtyLog {
 
     /// Marks units that were marked before the opening; durable after [`DirtyLog::set_stale`].
     pub(super) fn restore(&self, name: &Name, extents: impl Iterator<Item = u32>) {
-        self.marked.lock().entry(name.clone()).or_default().extend(extents);
+        self.marked.lock().add(name.clone(), extents);
     }
 
     /// Whether a unit is marked, durably.
     pub(super) fn is_marked(&self, name: &Name, extent: u32) -> bool {
-        self.marked.lock().get(name).is_some_and(|units| units.contains(&extent))
+        self.marked.lock().units.get(name).is_some_and(|units| units.contains_key(&extent))
+    }
+
+    /// All marked units.
+    pub(super) fn marked(&self) -> Vec<(Name, u32)> {
+        self.marked.lock().of(|_| true)
+    }
+
+    /// The marked units whose mark was not needed since the last look.
+    pub(super) fn cold(&self) -> Vec<(Name, u32)> {
+        let mut marked = self.marked.lock();
+        let now = marked.looks;
+        marked.looks = now.wrapping_add(1);
+        marked.of(|needed| needed != now)
     }
 
     /// Makes durable that these units may be newer on the fast volume. Those who wait together share an append.
@@ -177,8 +202,7 @@ impl DirtyLog {
     /// # Errors
     /// Those of the slow volume.
     pub(super) async fn mark(&self, name: &Name, extents: &[u32]) -> Result<()> {
-        let unmarked = |name: &Name, extent: u32| !self.is_marked(name, extent);
-        if !extents.iter().any(|&extent| unmarked(name, extent)) {
+        if self.marked.lock().need(name, extents) {
             return Ok(());
         }
         let own = || extents.iter().map(|&extent| (name.clone(), extent));
@@ -186,7 +210,7 @@ impl DirtyLog {
         let mut log = self.log.lock().await;
         let mut batch = std::mem::take(&mut *self.waiting.lock());
         batch.extend(own());
-        batch.retain(|(name, extent)| unmarked(name, *extent));
+        batch.retain(|(name, extent)| !self.is_marked(name, *extent));
         let mut new = Marked::new();
         for (name, extent) in batch {
             new.entry(name).or_default().insert(extent);
@@ -196,9 +220,7 @@ impl DirtyLog {
         }
         self.append(&mut log, &new, &Marked::new()).await?;
         let mut marked = self.marked.lock();
-        for (name, units) in new {
-            marked.entry(name).or_default().extend(units);
-        }
+        new.into_iter().for_each(|(name, units)| marked.add(name, units));
         Ok(())
     }
 
@@ -216,9 +238,9 @@ impl DirtyLog {
         is_clean(&mut |holds| {
             let mut marked = self.marked.lock();
             for (at, (name, extent)) in units.iter().enumerate() {
-                if let Some(of) = marked.get_mut(name)
+                if let Some(of) = marked.units.get_mut(name)
                     && holds(at)
-                    && of.remove(extent)
+                    && of.remove(extent).is_some()
                 {
                     cleared.entry(name.clone()).or_default().insert(*extent);
                 }
@@ -233,8 +255,8 @@ impl DirtyLog {
     /// No unit of a removed object is marked any more.
     pub(super) async fn forget(&self, name: &Name) {
         let mut log = self.log.lock().await;
-        let Some(units) = self.marked.lock().remove(name) else { return };
-        let cleared = Marked::from([(name.clone(), units)]);
+        let Some(units) = self.marked.lock().units.remove(name) else { return };
+        let cleared = Marked::from([(name.clone(), units.into_keys().collect())]);
         if let Err(e) = self.append(&mut log, &Marked::new(), &cleared).await {
             // An opening drops marks of names that are gone.
             tracing::warn!("a removed object is still marked: {e}");
@@ -255,9 +277,9 @@ impl DirtyLog {
         let mut log = self.log.lock().await;
         let stale = stale();
         if forgets {
-            self.marked.lock().clear();
+            self.marked.lock().units.clear();
         }
-        let is_new = log.generation == 0 && stale.is_empty() && self.marked.lock().is_empty();
+        let is_new = log.generation == 0 && stale.is_empty() && self.marked().is_empty();
         if !is_new {
             log.stale = stale;
             self.rewrite(&mut log, &Marked::new()).await?;
@@ -275,7 +297,8 @@ impl DirtyLog {
     }
 
     async fn append(&self, log: &mut Log, marked: &Marked, cleared: &Marked) -> Result<()> {
-        let Some(object) = log.object.take().filter(|_| log.len < LOG_MAX) else {
+        let is_long = turns::is_long(log.len, log.state_len, LOG_MIN);
+        let Some(object) = log.object.take().filter(|_| !is_long) else {
             return self.rewrite(log, marked).await;
         };
         let (mut body, mut bytes) = (Vec::new(), Vec::new());
@@ -293,9 +316,9 @@ impl DirtyLog {
     /// Writes the state with these units marked, too. The last one stays until the new one is whole.
     async fn rewrite(&self, log: &mut Log, new: &Marked) -> Result<()> {
         log.object = None;
-        let mut marked = self.marked.lock().clone();
-        for (name, units) in new {
-            marked.entry(name.clone()).or_default().extend(units);
+        let mut marked = new.clone();
+        for (name, extent) in self.marked() {
+            marked.entry(name).or_default().insert(extent);
         }
         let generation = log.generation + 1;
         let (mut body, mut bytes) = (generation.to_le_bytes().to_vec(), Vec::new());
@@ -304,8 +327,35 @@ impl DirtyLog {
         record::frame(&mut bytes, seal(self.seal, generation), 0, &body);
         let len = bytes.len() as u64;
         log.object = Some(log.turns.begin(generation, IoBuf::from(&bytes[..])).await?);
-        (log.generation, log.sequence, log.len) = (generation, 1, len);
+        (log.generation, log.sequence) = (generation, 1);
+        (log.state_len, log.len) = (len, len);
         Ok(())
+    }
+}
+
+impl Kept {
+    fn add(&mut self, name: Name, extents: impl IntoIterator<Item = u32>) {
+        let needed = extents.into_iter().map(|extent| (extent, self.looks));
+        self.units.entry(name).or_default().extend(needed);
+    }
+
+    /// Whether all of these units are marked; the marks that there are were needed now.
+    fn need(&mut self, name: &Name, extents: &[u32]) -> bool {
+        let Some(units) = self.units.get_mut(name) else { return extents.is_empty() };
+        let mut all = true;
+        for extent in extents {
+            match units.get_mut(extent) {
+                Some(needed) => *needed = self.looks,
+                None => all = false,
+            }
+        }
+        all
+    }
+
+    fn of(&self, wanted: impl Fn(u32) -> bool) -> Vec<(Name, u32)> {
+        let units = self.units.iter().flat_map(|(name, of)| of.iter().map(move |of| (name, of)));
+        let wanted = units.filter(|(_, (_, needed))| wanted(**needed));
+        wanted.map(|(name, (&extent, _))| (name.clone(), extent)).collect()
     }
 }
 

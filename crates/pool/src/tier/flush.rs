@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use policy::purpose::{Io, Origin, Step};
-use volume::{Error, ErrorKind, IoBufMut, Object, Result};
+use volume::{Error, ErrorKind, IoBufMut, Name, Object, Result};
 
 use super::fast::{Fast, Pins, units};
-use super::map::{Pages, Unit};
+use super::map::{Map, Pages, Unit};
 use super::route::PAGE;
 use super::shared::Shared;
 use super::slab;
@@ -85,25 +85,23 @@ pub(super) async fn range(
     clean(shared, fast, track, &pages).await
 }
 
-/// Clears the marks of units that are clean.
+/// Clears the marks of those of these units that are clean.
 ///
 /// # Errors
 /// Those of the slow volume.
-pub(super) async fn unmark(shared: &Shared, fast: &Fast, of: &[Unit]) -> Result<()> {
-    let units: Vec<_> = {
-        let tracks = shared.tracks.lock();
-        let named = |unit: &Unit| Some((tracks.numbered(unit.object)?.name.clone(), *unit));
-        of.iter().filter_map(named).collect()
-    };
-    let names: Vec<_> = units.iter().map(|(name, unit)| (name.clone(), unit.extent)).collect();
-    let cleared = shared.dirty.clear(&names, |apply| {
+pub(super) async fn unmark(shared: &Shared, fast: &Fast, of: &[(Name, u32)]) -> Result<()> {
+    let cleared = shared.dirty.clear(of, |apply| {
         let map = fast.map.lock();
-        apply(&|at| {
-            let entry = map.find(units[at].1);
-            !map.is_dead() && !entry.is_some_and(|entry| map.has_dirty(entry))
-        });
+        apply(&|at| is_clean(shared, &map, &of[at]));
     });
     cleared.await
+}
+
+/// Of an object that is not followed, nothing is known.
+fn is_clean(shared: &Shared, map: &Map, (name, extent): &(Name, u32)) -> bool {
+    let Some(track) = shared.tracks.lock().get(name) else { return false };
+    let entry = map.find(Unit { object: track.number, extent: *extent });
+    !map.is_dead() && !entry.is_some_and(|entry| map.has_dirty(entry))
 }
 
 /// Drops what is dirty of an object that is about to be removed, and whose changes and flushes the caller has claimed. Until

@@ -22,6 +22,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::cache::Slot;
 use policy::purpose::{Io, Origin, Step};
+use volume::task::yield_now;
 use volume::{Error, ErrorKind, IoBuf, Name, Object, Result, Volume};
 
 use super::figures::Counters;
@@ -36,8 +37,8 @@ const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
 
 const NAMES: &str = "tier.map";
 
-/// A log of this many bytes makes a checkpoint due.
-const LOG_MAX: u64 = 16 << 20;
+/// Edits of this many bytes make a checkpoint due, unless the last one is longer.
+const LOG_MIN: u64 = 16 << 20;
 
 pub(super) struct Journal {
     head: Head,
@@ -72,6 +73,8 @@ struct Log {
     generation: u64,
     seal: u64,
     sequence: u64,
+    /// The bytes of the checkpoint, with which it begins.
+    checkpoint_len: u64,
     len: u64,
     /// Edits since the snapshot of the checkpoint that is being written.
     since_snapshot: Vec<Edit>,
@@ -348,7 +351,8 @@ impl Journal {
 
     /// Whether the log has become long.
     pub(super) async fn is_long(&self) -> bool {
-        self.log.lock().await.len > LOG_MAX
+        let log = self.log.lock().await;
+        turns::is_long(log.len, log.checkpoint_len, LOG_MIN)
     }
 
     /// Writes the units for which `counts` holds as the next checkpoint. `names` gives the names of objects by number.
@@ -370,8 +374,12 @@ impl Journal {
             log.finish_switch(map).await?;
             log.since_snapshot.clear();
             log.is_snapshotting = true;
-            let mut map = map.lock();
-            (log.generation + 1, map.snapshot(counts), map.places())
+            // While the log is locked, no unit that was looked at changes: that takes a doubt, or an edit.
+            let mut snapshot = map.lock().begin_snapshot();
+            while map.lock().add_to(&mut snapshot, &counts) {
+                yield_now().await;
+            }
+            (log.generation + 1, snapshot.units, map.lock().places())
         };
         // What the snapshot names was written before it.
         slab.sync().await?;
@@ -395,6 +403,7 @@ impl Journal {
         log.next = Some(Box::new(Log {
             object: Some(object),
             sequence: 1,
+            checkpoint_len: len,
             len,
             ..Log::new(generation, seal)
         }));
@@ -417,6 +426,7 @@ impl Log {
             generation,
             seal,
             sequence: 0,
+            checkpoint_len: 0,
             len: 0,
             since_snapshot: Vec::new(),
             is_snapshotting: false,
@@ -476,15 +486,38 @@ mod tests {
     use futures_util::FutureExt;
     use policy::cache::Kind;
     use volume::mem::Mem;
+    use volume::task::block_on;
 
     use super::super::map::Size;
     use super::*;
 
     #[test]
+    fn while_a_checkpoint_looks_at_units_readers_go_on_and_no_record_is_made() {
+        let volume: Arc<dyn Volume> = Arc::new(Mem::new("fast"));
+        let (slab, _) = block_on(Slab::open(&volume, 4)).unwrap();
+        let head = Head { identity: 1, epoch: 1 };
+        let journal = Journal::new(volume, head, 0, &Arc::default());
+        let size = Size { places: 4, entries: 4, pages: 1, at_once: 1 };
+        let map = Mutex::new(Map::new(size, Kind::Lru));
+        for extent in 0..4 {
+            map.lock().take_entry(Unit { object: 1, extent }).unwrap();
+        }
+        let mut checkpoint = Box::pin(journal.checkpoint(&map, &slab, 4096, |_| true, |_| None));
+        for _ in 0..7 {
+            assert!(checkpoint.as_mut().now_or_never().is_none());
+            assert!(map.try_lock().is_some());
+            assert!(journal.log.try_lock().is_none());
+        }
+        block_on(checkpoint).unwrap();
+        assert_eq!(journal.log.try_lock().unwrap().generation, 1);
+    }
+
+    #[test]
     fn who_gives_up_waiting_for_a_record_leaves_none_to_be_made() {
         let head = Head { identity: 1, epoch: 1 };
         let journal = Journal::new(Arc::new(Mem::new("fast")), head, 0, &Arc::default());
-        let map = Mutex::new(Map::new(Size { places: 1, entries: 1, pages: 1 }, Kind::Lru));
+        let map =
+            Mutex::new(Map::new(Size { places: 1, entries: 1, pages: 1, at_once: 1 }, Kind::Lru));
         let name = Name::new("a").unwrap();
         let held = journal.log.try_lock().unwrap();
         let mut record = Box::pin(journal.record(&name, &[], &map, |_, _| true));

@@ -18,6 +18,7 @@
 
 mod dirty;
 mod room;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,16 +34,13 @@ use super::figures::Room;
 use super::fills::{Fills, Number};
 use super::pins::PinCounts;
 use super::places::{Place, Places};
-use super::record::{self, Placed};
+use super::record::Placed;
 use super::route::PAGE;
 use super::table::{Run, Table};
 
 pub(super) use dirty::Pages;
 
 const NONE: Slot = Slot::MAX;
-
-/// Bytes of units that one checkpoint names at most: its frame must be below 4 GiB.
-const NAMED_MAX: usize = 2 << 30;
 
 /// Bits of an entry.
 const HELD: u8 = 1;
@@ -69,6 +67,8 @@ pub(super) struct Size {
     pub(super) entries: u32,
     /// Pages of a unit.
     pub(super) pages: u32,
+    /// Units that a snapshot looks at while the map is locked.
+    pub(super) at_once: u32,
 }
 
 struct Entry {
@@ -398,40 +398,6 @@ impl Map {
 
     pub(super) fn unmark(&mut self, entry: Slot) {
         self.entries[entry as usize].flags &= !(CURRENT | NEXT);
-    }
-
-    /// The units with recorded dirty pages, and those with clean pages for which `counts` holds, by entry; marks the latter
-    /// for the checkpoint that is written now.
-    pub(super) fn snapshot(&mut self, counts: impl Fn(Unit) -> bool) -> Vec<(u32, Placed)> {
-        let (mut units, mut named) = (Vec::new(), 0);
-        self.entries.iter_mut().for_each(|entry| entry.flags &= !NEXT);
-        // Dirty pages first: they must find room.
-        let dirty = |map: &Self, at: usize| map.recorded.has_any(at as Slot);
-        let (first, then): (Vec<_>, Vec<_>) =
-            (0..self.entries.len()).partition(|&at| dirty(self, at));
-        for at in first.into_iter().chain(then) {
-            let entry = at as Slot;
-            let held = &self.entries[at];
-            if held.flags & HELD == 0 || !self.valid.has_any(entry) {
-                continue;
-            }
-            let dirty = self.recorded_runs(entry);
-            let is_clean = |page| self.valid.has(entry, page) && !self.dirty.has(entry, page);
-            let runs = if counts(held.unit) { held.table.only(is_clean) } else { Vec::new() };
-            if runs.is_empty() && dirty.is_empty() {
-                continue;
-            }
-            named += record::unit_bytes(runs.len() + dirty.len());
-            if named > NAMED_MAX {
-                break;
-            }
-            let (object, extent) = (held.unit.object, held.unit.extent);
-            if !runs.is_empty() {
-                self.entries[at].flags |= NEXT;
-            }
-            units.push((object, Placed { extent, entry, runs, dirty }));
-        }
-        units
     }
 
     /// The checkpoint that was written is the current one.

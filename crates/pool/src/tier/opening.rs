@@ -131,9 +131,10 @@ impl Tier {
         }
         if let Some(fast) = shared.fast() {
             let dirty: Vec<_> = fast.map.lock().dirty_units().collect();
-            let tracks = shared.tracks.lock();
             for unit in dirty {
-                if let Some(track) = tracks.numbered(unit.object) {
+                // The marks are locked before the tracks, never within.
+                let track = shared.tracks.lock().numbered(unit.object).cloned();
+                if let Some(track) = track {
                     shared.dirty.restore(&track.name, std::iter::once(unit.extent));
                 }
             }

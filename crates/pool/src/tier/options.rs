@@ -18,6 +18,9 @@ const SCATTERED: u64 = 16;
 /// Units that may have pages on any fast volume with as many places.
 const ENTRIES_MIN: u64 = 1024;
 
+/// Units that a checkpoint looks at while readers wait, about half a millisecond.
+const AT_ONCE: u32 = 512;
+
 /// How a tier uses its fast volume.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -109,7 +112,8 @@ impl Options {
 
     pub(super) fn size(&self) -> Size {
         let (places, entries) = (self.places(), self.entries());
-        Size { places, entries, pages: (self.unit / PAGE) as u32 }
+        let pages = (self.unit / PAGE) as u32;
+        Size { places, entries, pages, at_once: AT_ONCE }
     }
 
     pub(super) fn check(&self) -> Result<()> {

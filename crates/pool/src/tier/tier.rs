@@ -96,7 +96,11 @@ impl Tier {
         for &unit in &units {
             flush::unit(&self.shared, &fast, unit, true).await?;
         }
-        flush::unmark(&self.shared, &fast, &units).await
+        self.unmark_clean(&fast).await
+    }
+
+    async fn unmark_clean(&self, fast: &Fast) -> Result<()> {
+        flush::unmark(&self.shared, fast, &self.shared.dirty.marked()).await
     }
 
     /// Installs what is queued, makes what is dirty durable where it is, and writes a checkpoint, so that the next opening finds
@@ -111,6 +115,9 @@ impl Tier {
                 if let Err(e) = back::commit(&self.shared, &fast, &track, 0..u32::MAX).await {
                     tracing::warn!("writes that no sync covered may be lost: {e}");
                 }
+            }
+            if let Err(e) = self.unmark_clean(&fast).await {
+                tracing::warn!("more is marked as dirty than is: {e}");
             }
         }
         self.write_checkpoint().await;

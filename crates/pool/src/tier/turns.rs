@@ -56,6 +56,12 @@ impl Turns {
     }
 }
 
+/// Whether a log of `len` bytes is long enough for a new generation, whose first `state` bytes say what counts; a log that began with
+/// more than it holds behind that would be written anew with each append.
+pub(super) fn is_long(len: u64, state: u64, least: u64) -> bool {
+    len - state > least.max(state)
+}
+
 /// All bytes of those of the two objects that are there.
 ///
 /// # Errors
@@ -90,6 +96,15 @@ mod tests {
     use super::*;
 
     const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
+
+    #[test]
+    fn a_log_may_be_as_long_as_the_state_before_it() {
+        let mib = |mib: u64| mib << 20;
+        for (state, longest) in [(0, 16), (1, 17), (16, 32), (100, 200)] {
+            assert!(!is_long(mib(longest), mib(state), mib(16)));
+            assert!(is_long(mib(longest) + 1, mib(state), mib(16)));
+        }
+    }
 
     #[test]
     fn an_overwrite_that_fails_leaves_no_old_generation_without_its_end() {

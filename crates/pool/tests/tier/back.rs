@@ -213,6 +213,38 @@ fn a_tier_that_is_written_through_again_writes_back_what_was_kept() {
 }
 
 #[test]
+fn a_unit_that_is_written_all_the_time_is_marked_once_and_one_that_stays_clean_not_for_long() {
+    let clock = Clock::simulated();
+    let (mem, log) = (Mem::new("slow"), TraceLog::new(100_000));
+    let slow = Arc::new(Trace::new(mem.clone(), "slow", &log, &clock));
+    let opened = open(slow, Arc::new(Mem::new("fast")), &clock);
+    clock.run(async {
+        let tier = opened.await;
+        let object = fill(&tier, "a.inp", 8 * UNIT, 1).await;
+        let work = async {
+            for round in 0..60 {
+                for unit in 0..8 {
+                    let at = unit * UNIT + round % 4 * PAGE;
+                    let whole = IoBuf::from(&vec![round as u8; (UNIT / 2) as usize][..]);
+                    object.write_durable(at, whole, IO).await.unwrap();
+                }
+                clock.sleep(Duration::from_secs(1)).await;
+            }
+        };
+        select(pin!(tier.run()), pin!(work)).await;
+        let marks = log.records().into_iter().filter(|one| {
+            one.call.name.as_ref().is_some_and(|name| name.as_str().starts_with("tier.dirty"))
+        });
+        assert!(tier.figures().flushed_bytes > 20 * UNIT, "{:?}", tier.figures());
+        let appends = marks.filter(|one| one.call.op == Op::WriteDurable).count();
+        assert!(appends <= 8, "{appends} appends of marks for 8 units");
+        tier.flush().await.unwrap();
+        object.write_durable(0, page(1), IO).await.unwrap();
+        assert_eq!(dirty_marks(&mem).await.unwrap().bytes, UNIT, "a flush clears all");
+    });
+}
+
+#[test]
 fn an_opening_that_would_lose_bytes_is_refused_and_changes_nothing() {
     let clock = Clock::simulated();
     let (slow, fast) = (Arc::new(Mem::new("slow")), Arc::new(Mem::new("fast")));

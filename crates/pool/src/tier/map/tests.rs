@@ -9,7 +9,15 @@ use super::*;
 const PAGES: u32 = 8;
 
 fn map(places: u32, entries: u32) -> Map {
-    Map::new(Size { places, entries, pages: PAGES }, Kind::Lru)
+    Map::new(Size { places, entries, pages: PAGES, at_once: 512 }, Kind::Lru)
+}
+
+impl Map {
+    fn snapshot(&mut self, counts: impl Fn(Unit) -> bool) -> Vec<(u32, Placed)> {
+        let mut snapshot = self.begin_snapshot();
+        while self.add_to(&mut snapshot, &counts) {}
+        snapshot.units
+    }
 }
 
 const fn unit(extent: u32) -> Unit {
@@ -231,6 +239,32 @@ fn what_is_dirty_is_no_victim_until_it_was_flushed() {
 }
 
 #[test]
+fn a_snapshot_holds_the_map_for_some_entries_at_a_time_and_has_dirty_units_first() {
+    const UNITS: u32 = 2000;
+    let mut map = map(2 * UNITS, UNITS);
+    for extent in 0..UNITS {
+        let entry = fill(&mut map, extent, 0..1).unwrap();
+        if extent % 100 == 99 {
+            map.begin_back(entry, &(0..1));
+            assert!(map.end_back(entry, &(0..1)));
+            let pages = map.dirty_pages(entry, &(0..1));
+            map.set_recorded(&pages);
+        }
+    }
+    let mut snapshot = map.begin_snapshot();
+    let (mut before, mut rounds) = (0, 1);
+    while map.add_to(&mut snapshot, |_| true) {
+        assert!(snapshot.units.len() - before <= 512);
+        (before, rounds) = (snapshot.units.len(), rounds + 1);
+    }
+    assert_eq!(rounds, 2 * UNITS.div_ceil(512));
+    let extents: Vec<_> = snapshot.units.iter().map(|(_, placed)| placed.extent).collect();
+    let dirty = (99..UNITS).step_by(100);
+    let clean = (0..UNITS).filter(|extent| extent % 100 != 99);
+    assert_eq!(extents, dirty.chain(clean).collect::<Vec<_>>());
+}
+
+#[test]
 fn what_a_snapshot_says_is_restored() {
     let mut map = map(32, 8);
     for (extent, pages) in [(0, 0..2), (1, 3..8), (0, 4..6), (2, 0..1)] {
@@ -260,7 +294,8 @@ fn no_page_and_no_checkpoint_ever_has_the_bytes_of_another_page() {
     for seed in 0..60 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let kind = Kind::ALL[seed as usize % Kind::ALL.len()];
-        let size = Size { places: 40, entries: 4 + seed as u32 % 13, pages: PAGES };
+        let entries = 4 + seed as u32 % 13;
+        let size = Size { places: 40, entries, pages: PAGES, at_once: 3 };
         let mut map = Map::new(size, kind);
         let mut bytes = [(0, 0); 40];
         let (mut current, mut next) = (Vec::<(Slot, u32, Run)>::new(), None);
