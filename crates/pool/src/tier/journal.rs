@@ -62,7 +62,8 @@ struct Recording {
     pages: Vec<Pages>,
 }
 
-/// Who does not wait any more holds no claim of its pages: they may be others later.
+/// A record that waits. A caller that gives up takes it out of the queue: it claims the pages no longer, so another write may
+/// change them before the record is made.
 struct Waiting<'a> {
     recording: &'a Mutex<Vec<Recording>>,
     number: u64,

@@ -56,8 +56,8 @@ impl Turns {
     }
 }
 
-/// Whether a log of `len` bytes is long enough for a new generation, whose first `state` bytes say what counts; a log that began with
-/// more than it holds behind that would be written anew with each append.
+/// Whether a log is long enough for a new generation: it has more than `least` bytes behind the `state` with which it begins, and
+/// more than that has. So no append makes a tier write a large state anew.
 pub(super) fn is_long(len: u64, state: u64, least: u64) -> bool {
     len - state > least.max(state)
 }
