@@ -4,6 +4,8 @@
 //!   tier.dirty-0   state g     │ marked, cleared │ marked, cleared │ …
 //!   tier.dirty-1   state g + 1 │ …
 //! ```
+//! Before a mark goes to generation g + 1, generation g is superseded: if the newer one is damaged, the marks are unknown.
+//!
 //! A unit is marked before a write that is only on the fast volume is durable, and cleared some time after the slow volume
 //! has everything of it. An opening without that fast volume finds all ranges that may be older than what was acknowledged.
 
@@ -13,8 +15,9 @@ use std::sync::Arc;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
-use volume::{IoBuf, Name, Object, Result, Volume};
+use volume::{Error, ErrorKind, IoBuf, Name, Object, Result, Volume};
 
+use super::frames::{Content, Frames};
 use super::identity;
 use super::record::{self, Ranges, decode_ranges, encode_ranges};
 use super::turns::{self, Turns};
@@ -29,7 +32,7 @@ type Marked = BTreeMap<Name, BTreeSet<u32>>;
 
 pub(super) struct DirtyLog {
     unit: u64,
-    seal: u64,
+    identity: u64,
     marked: Mutex<Kept>,
     /// Units that wait for a mark.
     waiting: Mutex<Vec<(Name, u32)>>,
@@ -47,8 +50,12 @@ struct Kept {
 
 struct Log {
     turns: Turns,
-    /// `None` if the next append writes a new state.
+    /// `None` if there is no generation yet.
     object: Option<Arc<dyn Object>>,
+    /// Otherwise the next append writes a new state.
+    is_end_known: bool,
+    /// That of the generation before, until it is superseded.
+    last: Option<Arc<dyn Object>>,
     generation: u64,
     sequence: u64,
     /// The bytes of the state, with which it begins.
@@ -60,10 +67,24 @@ struct Log {
 /// What an opening finds.
 #[derive(Default)]
 pub(super) struct Found {
+    /// The last generation, and its object.
     generation: u64,
+    object: Option<Arc<dyn Object>>,
+    damage: Damage,
     /// In bytes of objects.
     pub(super) marked: Ranges,
     pub(super) stale: Ranges,
+}
+
+/// What of the last generation no copy has.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Damage {
+    #[default]
+    None,
+    /// Changes of marks.
+    Changes,
+    /// All of it, stale ranges too.
+    State,
 }
 
 /// Bytes of a slow volume that a tier has newer elsewhere, or lost.
@@ -80,13 +101,33 @@ pub struct Marks {
 /// Reads which bytes of a slow volume may be newer on a fast one. Changes nothing. All are none if no tier was on the volume.
 ///
 /// # Errors
-/// Those of the volume.
+/// `Corrupt`: the marks are damaged. Else those of the volume.
 pub async fn dirty_marks(slow: &dyn Volume) -> Result<Marks> {
     let Some(head) = identity::read(slow).await? else { return Ok(Marks::default()) };
-    read(slow, head.identity).await?.marks(slow).await
+    let found = read(slow, head.identity).await?;
+    found.check(false)?;
+    found.marks(slow).await
 }
 
 impl Found {
+    /// Whether enough of the log is whole: with a fast volume that has all newer bytes (`is_warm`) only its stale ranges count.
+    ///
+    /// # Errors
+    /// `Corrupt`: it is not.
+    pub(super) fn check(&self, is_warm: bool) -> Result<()> {
+        let way_out = match self.damage {
+            Damage::None => return Ok(()),
+            Damage::Changes if is_warm => return Ok(()),
+            Damage::Changes => "bring back the fast volume that the tier had last",
+            Damage::State => "restore the slow volume from a backup",
+        };
+        let what = format!(
+            "{NAMES}-0 and {NAMES}-1, which say what is newer on a fast volume, or was lost with one, are damaged: {way_out}, or \
+             remove both if reads may give older bytes"
+        );
+        Err(Error::new(ErrorKind::Corrupt, what))
+    }
+
     /// What counts of it: objects that were removed may be marked still.
     ///
     /// # Errors
@@ -111,23 +152,36 @@ impl Found {
 /// # Errors
 /// Those of the volume.
 pub(super) async fn read(volume: &dyn Volume, identity: u64) -> Result<Found> {
-    let mut found = Found::default();
-    for bytes in turns::read(volume, NAMES, IO).await? {
-        if let Some(state) = replay(&bytes, identity)
-            && state.generation >= found.generation
-        {
-            found = state;
+    let (mut found, mut newest) = (Found::default(), 0);
+    for (object, content) in turns::read(volume, NAMES, IO).await? {
+        match content {
+            Content::Frames(frames) => {
+                newest = newest.max(generation(frames.seal, identity));
+                if let Some(state) = replay(&frames, identity)
+                    && state.generation >= found.generation
+                {
+                    found = Found { object: Some(object), ..state };
+                }
+            }
+            Content::Superseded { identity: of, by } if of == identity => newest = newest.max(by),
+            Content::Superseded { .. } => {}
+            Content::Headless(seals) => {
+                let generations = seals.into_iter().map(|seal| generation(seal, identity));
+                newest = generations.fold(newest, u64::max);
+            }
         }
+    }
+    if newest > found.generation {
+        found = Found { generation: newest, damage: Damage::State, ..found };
     }
     Ok(found)
 }
 
-fn replay(bytes: &[u8], identity: u64) -> Option<Found> {
-    let first = record::read(bytes)?;
-    let (generation, body) = first.body.split_first_chunk()?;
+fn replay(frames: &Frames, identity: u64) -> Option<Found> {
+    let (generation, body) = frames.first().split_first_chunk()?;
     let generation = u64::from_le_bytes(*generation);
     let [marked, stale] = decode_ranges(body)?;
-    if (first.seal, first.sequence) != (seal(identity, generation), 0) {
+    if frames.seal != seal(identity, generation) {
         return None;
     }
     let mut all: BTreeMap<Name, BTreeSet<(u64, u64)>> = BTreeMap::new();
@@ -137,12 +191,8 @@ fn replay(bytes: &[u8], identity: u64) -> Option<Found> {
         }
     };
     add(&mut all, marked);
-    let mut at = first.len;
-    for sequence in 1.. {
-        let frame = bytes.get(at..).and_then(record::read);
-        let frame = frame.filter(|frame| (frame.seal, frame.sequence) == (first.seal, sequence));
-        let Some(frame) = frame else { break };
-        let [marked, cleared] = decode_ranges(frame.body)?;
+    for body in frames.others() {
+        let [marked, cleared] = decode_ranges(body)?;
         for (name, ranges) in cleared {
             let units = all.entry(name).or_default();
             ranges.iter().for_each(|range| {
@@ -150,12 +200,13 @@ fn replay(bytes: &[u8], identity: u64) -> Option<Found> {
             });
         }
         add(&mut all, marked);
-        at += frame.len;
     }
     let list = |(name, units): (Name, BTreeSet<(u64, u64)>)| {
         (name, units.into_iter().map(|(start, end)| start..end).collect())
     };
-    Some(Found { generation, marked: all.into_iter().map(list).collect(), stale })
+    let damage = if frames.is_cut { Damage::Changes } else { Damage::None };
+    let marked = all.into_iter().map(list).collect();
+    Some(Found { generation, object: None, damage, marked, stale })
 }
 
 impl DirtyLog {
@@ -163,7 +214,9 @@ impl DirtyLog {
     pub(super) fn new(volume: Arc<dyn Volume>, unit: u64, identity: u64, found: &Found) -> Self {
         let log = AsyncMutex::new(Log {
             turns: Turns::new(volume, NAMES, IO),
-            object: None,
+            object: found.object.clone(),
+            is_end_known: false,
+            last: None,
             generation: found.generation,
             sequence: 0,
             state_len: 0,
@@ -171,7 +224,7 @@ impl DirtyLog {
             stale: found.stale.clone(),
         });
         let (marked, waiting) = Default::default();
-        Self { unit, seal: identity, marked, waiting, log }
+        Self { unit, identity, marked, waiting, log }
     }
 
     /// Marks units that were marked before the opening; durable after [`DirtyLog::set_stale`].
@@ -297,25 +350,27 @@ impl DirtyLog {
     }
 
     async fn append(&self, log: &mut Log, marked: &Marked, cleared: &Marked) -> Result<()> {
+        self.supersede(log).await?;
         let is_long = turns::is_long(log.len, log.state_len, LOG_MIN);
-        let Some(object) = log.object.take().filter(|_| !is_long) else {
+        let Some(object) = log.object.clone().filter(|_| log.is_end_known && !is_long) else {
             return self.rewrite(log, marked).await;
         };
         let (mut body, mut bytes) = (Vec::new(), Vec::new());
         encode_ranges(&mut body, &self.ranges(marked));
         encode_ranges(&mut body, &self.ranges(cleared));
-        record::frame(&mut bytes, seal(self.seal, log.generation), log.sequence, &body);
-        // If this fails or is given up, its end is unknown: the next append writes a new state.
+        record::frame(&mut bytes, seal(self.identity, log.generation), log.sequence, &body);
+        // If this fails or is given up, it may be there or not.
+        log.is_end_known = false;
         object.write_durable(log.len, IoBuf::from(&bytes[..]), IO).await?;
+        log.is_end_known = true;
         log.len += bytes.len() as u64;
         log.sequence += 1;
-        log.object = Some(object);
         Ok(())
     }
 
-    /// Writes the state with these units marked, too. The last one stays until the new one is whole.
+    /// Writes the state with these units marked, too, as a new generation.
     async fn rewrite(&self, log: &mut Log, new: &Marked) -> Result<()> {
-        log.object = None;
+        self.supersede(log).await?;
         let mut marked = new.clone();
         for (name, extent) in self.marked() {
             marked.entry(name).or_default().insert(extent);
@@ -324,11 +379,21 @@ impl DirtyLog {
         let (mut body, mut bytes) = (generation.to_le_bytes().to_vec(), Vec::new());
         encode_ranges(&mut body, &self.ranges(&marked));
         encode_ranges(&mut body, &log.stale);
-        record::frame(&mut bytes, seal(self.seal, generation), 0, &body);
+        record::frame(&mut bytes, seal(self.identity, generation), 0, &body);
         let len = bytes.len() as u64;
-        log.object = Some(log.turns.begin(generation, IoBuf::from(&bytes[..])).await?);
-        (log.generation, log.sequence) = (generation, 1);
+        let object = log.turns.begin(generation, IoBuf::from(&bytes[..])).await?;
+        log.last = log.object.replace(object);
+        (log.generation, log.sequence, log.is_end_known) = (generation, 1, true);
         (log.state_len, log.len) = (len, len);
+        self.supersede(log).await
+    }
+
+    /// Ends the change to the current generation, if that is still to be done.
+    async fn supersede(&self, log: &mut Log) -> Result<()> {
+        if let Some(last) = &log.last {
+            turns::supersede(&**last, self.identity, log.generation, IO).await?;
+            log.last = None;
+        }
         Ok(())
     }
 }
@@ -361,4 +426,10 @@ impl Kept {
 
 const fn seal(identity: u64, generation: u64) -> u64 {
     identity ^ generation.rotate_left(16)
+}
+
+/// The generation with this seal; 0 if it is that of another identity.
+const fn generation(seal: u64, identity: u64) -> u64 {
+    let generation = (seal ^ identity).rotate_right(16);
+    if generation >> 40 == 0 { generation } else { 0 }
 }

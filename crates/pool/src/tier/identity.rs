@@ -1,14 +1,16 @@
 //! The head on the slow volume: whose caches count, and since which opening.
 //!
-//! Two objects take turns, so that a crash leaves one of them whole. The one with the higher epoch counts.
+//! Two objects have it, and are written one after the other: a crash leaves one of them whole, and so does damage of one. The
+//! one with the higher epoch counts.
+
+use std::sync::Arc;
 
 use policy::purpose::{Io, Origin, Step};
-use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Name, Result, Volume};
+use volume::{Check, ErrorKind, Intent, IoBuf, IoBufMut, Name, Result, Volume};
 
 use super::record::{self, Head};
 
-/// What an epoch is raised by where a fast volume may have one of its own that follows the last one: an odd number, so that
-/// the heads take turns.
+/// What an epoch is raised by where a fast volume may have one of its own that follows the last one.
 pub(super) const AWAY: u64 = 3;
 
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
@@ -26,35 +28,55 @@ pub(super) fn is_reserved(name: &Name) -> bool {
 /// # Errors
 /// Those of the volume.
 pub(super) async fn read(slow: &dyn Volume) -> Result<Option<Head>> {
-    let mut last: Option<Head> = None;
+    let (mut last, mut failed) = (None::<Head>, None);
     for turn in 0..2 {
         let object = match slow.open(&name(turn)).await {
             Ok(object) => object,
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             Err(e) => return Err(e),
         };
-        let bytes = object.read_at(0, IoBufMut::zeroed(record::BLOCK), IO).await?;
-        let head = record::read(&bytes).and_then(|frame| Head::decode(frame.body));
+        let check: Check = Arc::new(|bytes| decode(bytes).is_some());
+        let read = object.read_again(0, IoBufMut::zeroed(record::BLOCK), IO, check).await;
+        let head = match read {
+            Ok(bytes) => decode(&bytes),
+            Err(e) if e.kind() == ErrorKind::Corrupt => None,
+            Err(e) if e.kind().is_damage() => {
+                failed = Some(e);
+                None
+            }
+            Err(e) => return Err(e),
+        };
         if let Some(head) = head {
             last = last.filter(|last| last.epoch >= head.epoch).or(Some(head));
         }
     }
-    Ok(last)
+    match failed {
+        Some(error) if last.is_none() => Err(error),
+        _ => Ok(last),
+    }
 }
 
-/// Makes `head`, whose epoch is greater than that of the last one by an odd number, the last one. Durable on return.
+fn decode(bytes: &[u8]) -> Option<Head> {
+    record::read(bytes).and_then(|frame| Head::decode(frame.body))
+}
+
+/// Makes `head`, whose epoch is greater than that of the last one, the last one. Durable on return.
 ///
 /// # Errors
 /// Those of the volume.
 pub(super) async fn write(slow: &dyn Volume, head: Head) -> Result<()> {
-    let name = name(head.epoch % 2);
-    match slow.remove(&name).await {
-        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
     let mut bytes = Vec::new();
     record::frame(&mut bytes, head.identity, head.epoch, &head.encode());
-    slow.write_whole(&name, &Intent::DATA, IoBuf::from(&bytes[..]), IO).await
+    let bytes = IoBuf::from(&bytes[..]);
+    for turn in 0..2 {
+        let name = name(turn);
+        match slow.remove(&name).await {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        slow.write_whole(&name, &Intent::DATA, bytes.clone(), IO).await?;
+    }
+    Ok(())
 }
 
 fn name(turn: u64) -> Name {

@@ -1,15 +1,14 @@
 //! The durable map on the fast volume: a checkpoint of the units, and a log of those that do not count any more.
 //!
 //! ```text
-//!   tier.map-0   checkpoint g     │ doubts at the switch │ doubt │ doubt │ superseded
+//!   tier.map-0   checkpoint g     │ doubts at the switch │ doubt │ doubt
 //!   tier.map-1   checkpoint g + 1 │ doubts at the switch │ doubt │ …
 //! ```
 //! Before the first change of a unit that the checkpoint names, and before another page gets one of its places, a *doubt*
 //! is durable: after a crash the unit is empty. The doubts that wait together share one append.
 //!
 //! A generation counts once its second frame is whole. Doubts during a checkpoint go to the old log and to that frame; they
-//! wait while it is written. Then the old generation is marked as superseded before the next doubt, so that damage of the
-//! new one never brings the old one back.
+//! wait while it is written. Then the old generation is superseded before the next doubt.
 //!
 //! The pool's own journal (`crate::journal`) keeps a state on several volumes, and moves when one fails. A cache that
 //! cannot be written is given up instead, and its checkpoint must follow a sync of the slab.
@@ -26,6 +25,7 @@ use volume::task::yield_now;
 use volume::{Error, ErrorKind, IoBuf, Name, Object, Result, Volume};
 
 use super::figures::Counters;
+use super::frames::{Content, Frames};
 use super::map::{Map, Pages, Unit};
 use super::places::Place;
 use super::record::{self, Checkpoint, Edit, Head, Placed};
@@ -109,15 +109,21 @@ pub(super) struct Found {
 /// Those of the volume.
 pub(super) async fn read(volume: &dyn Volume) -> Result<Found> {
     let mut found = Found::default();
-    for bytes in turns::read(volume, NAMES, IO).await? {
-        let Some(first) = record::read(&bytes) else { continue };
-        let Some(head) = Checkpoint::decode_empty(first.body) else { continue };
-        if found.identity.is_none() || head.generation > found.generation {
-            found.identity = Some(head.head.identity);
+    for (_, content) in turns::read(volume, NAMES, IO).await? {
+        let (identity, generation, last) = match content {
+            Content::Headless(_) => continue,
+            Content::Superseded { identity, by } => (identity, by, None),
+            Content::Frames(frames) => {
+                let Some(head) = Checkpoint::decode_empty(frames.first()) else { continue };
+                (head.head.identity, head.generation, replay(&frames))
+            }
+        };
+        if found.identity.is_none() || generation > found.generation {
+            found.identity = Some(identity);
         }
-        found.generation = found.generation.max(head.generation);
-        if let Some(stored) = replay(&bytes) {
-            let newer = |last: &Stored| last.checkpoint.generation > head.generation;
+        found.generation = found.generation.max(generation);
+        if let Some(stored) = last {
+            let newer = |last: &Stored| last.checkpoint.generation > generation;
             if !found.last.as_ref().is_some_and(newer) {
                 found.last = Some(stored);
             }
@@ -126,27 +132,25 @@ pub(super) async fn read(volume: &dyn Volume) -> Result<Found> {
     Ok(found)
 }
 
-/// A generation, if it is complete and none followed it.
-fn replay(bytes: &[u8]) -> Option<Stored> {
-    let first = record::read(bytes)?;
-    let checkpoint = Checkpoint::decode(first.body)?;
-    if first.seal != record::seal(checkpoint.head, checkpoint.generation) {
+/// A generation, if it is complete.
+fn replay(frames: &Frames) -> Option<Stored> {
+    let checkpoint = Checkpoint::decode(frames.first())?;
+    if frames.seal != record::seal(checkpoint.head, checkpoint.generation) {
         return None;
     }
-    let (mut at, mut units) = (first.len, Replayed::new(&checkpoint));
-    for sequence in 1.. {
-        let frame = bytes.get(at..).and_then(record::read);
-        let frame = frame.filter(|frame| (frame.seal, frame.sequence) == (first.seal, sequence));
-        let Some(frame) = frame else {
-            if sequence == 1 {
-                return None;
-            }
-            break;
-        };
-        for edit in Edit::decode(frame.body)? {
-            units.apply(edit)?;
-        }
-        at += frame.len;
+    let edits = frames.others();
+    if edits.len() == 0 {
+        return None;
+    }
+    if frames.is_cut {
+        tracing::warn!(
+            "the map of a tier's fast volume is damaged: what it says of units does not count"
+        );
+        return None;
+    }
+    let mut units = Replayed::new(&checkpoint);
+    for body in edits {
+        Edit::decode(body)?.into_iter().for_each(|edit| units.apply(edit));
     }
     Some(Stored { checkpoint: Checkpoint { objects: units.objects(), ..checkpoint } })
 }
@@ -168,10 +172,8 @@ impl Replayed {
         Self(units.collect())
     }
 
-    /// `None` if the generation is superseded.
-    fn apply(&mut self, edit: Edit) -> Option<()> {
+    fn apply(&mut self, edit: Edit) {
         match edit {
-            Edit::Superseded => return None,
             Edit::Doubt(entries) => {
                 for entry in entries {
                     if let Some((_, _, clean, _)) = self.0.get_mut(&entry) {
@@ -195,7 +197,6 @@ impl Replayed {
                 }
             }
         }
-        Some(())
     }
 
     fn empty(name: &Name, extent: u32) -> Held {
@@ -261,7 +262,7 @@ impl Journal {
     pub(super) async fn doubt(&self, entries: &[Slot], map: &Mutex<Map>) -> Result<()> {
         self.waiting.lock().extend_from_slice(entries);
         let mut log = self.log.lock().await;
-        log.finish_switch(map).await?;
+        log.finish_switch(self.head.identity, map).await?;
         let mut batch = std::mem::take(&mut *self.waiting.lock());
         // An append that was given up took them out of the queue.
         batch.extend_from_slice(entries);
@@ -303,7 +304,7 @@ impl Journal {
         self.recording.lock().push(own());
         let _waiting = Waiting { recording: &self.recording, number };
         let mut log = self.log.lock().await;
-        log.finish_switch(map).await?;
+        log.finish_switch(self.head.identity, map).await?;
         let mut batch = std::mem::take(&mut *self.recording.lock());
         // An append that was given up, or failed, took it out of the queue.
         if !batch.iter().any(|one| one.number == number) {
@@ -331,7 +332,7 @@ impl Journal {
     /// Those of the fast volume: it must be given up.
     pub(super) async fn clean(&self, pages: &[Pages], map: &Mutex<Map>) -> Result<u32> {
         let mut log = self.log.lock().await;
-        log.finish_switch(map).await?;
+        log.finish_switch(self.head.identity, map).await?;
         let flushed: Vec<_> = {
             let map = map.lock();
             pages.iter().map(|pages| map.flushed(pages)).collect()
@@ -372,7 +373,7 @@ impl Journal {
         let mut turns = self.checkpoint.lock().await;
         let (generation, mut units, places) = {
             let mut log = self.log.lock().await;
-            log.finish_switch(map).await?;
+            log.finish_switch(self.head.identity, map).await?;
             log.since_snapshot.clear();
             log.is_snapshotting = true;
             // While the log is locked, no unit that was looked at changes: that takes a doubt, or an edit.
@@ -408,7 +409,7 @@ impl Journal {
             len,
             ..Log::new(generation, seal)
         }));
-        log.finish_switch(map).await?;
+        log.finish_switch(self.head.identity, map).await?;
         self.counters.checkpoints.add(1);
         Ok(())
     }
@@ -437,13 +438,13 @@ impl Log {
     }
 
     /// Makes the generation that is whole the one that counts. What it appends is the same if it is called again.
-    async fn finish_switch(&mut self, map: &Mutex<Map>) -> Result<()> {
+    async fn finish_switch(&mut self, identity: u64, map: &Mutex<Map>) -> Result<()> {
         let Some(next) = &mut self.next else { return Ok(()) };
         if next.sequence == 1 {
             next.append(&self.since_snapshot).await?;
         }
-        if self.object.is_some() {
-            self.append(&[Edit::Superseded]).await?;
+        if let Some(object) = &self.object {
+            turns::supersede(&**object, identity, next.generation, IO).await?;
         }
         if let Some(next) = self.next.take() {
             *self = *next;

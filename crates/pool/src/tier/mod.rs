@@ -24,6 +24,7 @@ mod fast;
 mod figures;
 mod fills;
 mod flush;
+mod frames;
 mod identity;
 mod journal;
 mod lazy;

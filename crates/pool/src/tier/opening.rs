@@ -28,7 +28,8 @@ impl Tier {
     /// [`Tier::reattach`].
     ///
     /// # Errors
-    /// `Invalid`: the options make no sense. `Fenced`: the fast volume belongs to another slow one; give it its own, or set
+    /// `Invalid`: the options make no sense. `Corrupt`: what the slow volume says of newer bytes is damaged; the error has the way
+    /// out. `Fenced`: the fast volume belongs to another slow one; give it its own, or set
     /// [`Options::take_foreign`]. `Unavailable`: without the fast volume bytes would be lost, and [`Options::refuses_loss`] is
     /// set; nothing was changed. Else those of the slow volume.
     pub async fn open(
@@ -64,6 +65,7 @@ impl Tier {
             identity::write(&*slow, warm.checkpoint.head).await?;
             last = Some(warm.checkpoint.head);
         }
+        noted.check(warm.is_some())?;
         if options.refuses_loss && warm.is_none() {
             refuse_loss(&*slow, &noted).await?;
         }
@@ -91,6 +93,7 @@ impl Tier {
                 Err(e) => tracing::warn!("a tier is opened without its fast volume: {e}"),
             }
         }
+        noted.check(is_warm)?;
         if tier.options.refuses_loss && !is_warm {
             refuse_loss(&*tier.shared.slow, &noted).await?;
         }
@@ -283,7 +286,7 @@ fn counts(stored: &Stored, last: Head) -> bool {
 }
 
 /// # Errors
-/// `Unavailable`: units are marked, and the fast volume that has them is not here.
+/// `Unavailable`: units are marked, and the fast volume that has them is not here, or its map is damaged.
 async fn refuse_loss(slow: &dyn Volume, noted: &dirty::Found) -> Result<()> {
     let marks = noted.marks(slow).await?;
     if marks.objects == 0 {

@@ -19,7 +19,8 @@ use super::table::Run;
 pub(super) const BLOCK: usize = 4096;
 /// `PLTQ`. Older drafts had `PLTI` and `PLTP`.
 const MAGIC: u32 = 0x5154_4c50;
-const HEADER: usize = 32;
+/// The bytes before the body of a frame.
+pub(super) const HEADER: usize = 32;
 
 /// Who owns the contents of a fast volume, and since which opening.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,8 +60,6 @@ pub(super) struct Placed {
 pub(super) enum Edit {
     /// The clean pages of these entries are not any more as the checkpoint says.
     Doubt(Vec<Slot>),
-    /// A later generation is complete: this one must never be used.
-    Superseded,
     /// These pages of a unit are newer here than on the slow volume.
     Dirty { name: Name, extent: u32, entry: Slot, runs: Vec<Run> },
     /// These pages of an entry are not dirty any more.
@@ -208,7 +207,6 @@ impl Edit {
                     out.extend_from_slice(&count(entries.len()).to_le_bytes());
                     entries.iter().for_each(|entry| out.extend_from_slice(&entry.to_le_bytes()));
                 }
-                Self::Superseded => out.push(1),
                 Self::Dirty { name, extent, entry, runs } => {
                     out.push(2);
                     encode_name(&mut out, name);
@@ -234,7 +232,6 @@ impl Edit {
                     let entries = reader.u32()?;
                     Self::Doubt((0..entries).map(|_| reader.u32()).collect::<Option<_>>()?)
                 }
-                1 => Self::Superseded,
                 2 => Self::Dirty {
                     name: reader.name()?,
                     extent: reader.u32()?,
@@ -366,7 +363,6 @@ mod tests {
             Edit::Dirty { name, extent: 4, entry: 8, runs: runs.clone() },
             Edit::Doubt(vec![1, 77]),
             Edit::Clean { entry: 8, runs },
-            Edit::Superseded,
         ];
         let body = Edit::encode(&edits);
         assert_eq!(Edit::decode(&body), Some(edits));

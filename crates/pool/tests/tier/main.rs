@@ -4,6 +4,7 @@
 mod back;
 mod conforming;
 mod costs;
+mod damage;
 mod delay;
 mod history;
 mod lazy;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use volume::again;
 use volume::task::yield_now;
 use volume::{Check, Clock, IoBufMut, Name, Object, Volume};
 
@@ -318,7 +319,8 @@ pub(super) async fn read_segment(
     let header = wal::header(store, segment);
     if bytes.len() >= header.len() && bytes[..header.len()] != header {
         let check: Check = Arc::new(move |bytes| *bytes == header);
-        if let Some(found) = read_again(object, 0, header.len(), check).await {
+        let into = IoBufMut::zeroed(header.len());
+        if let Ok(found) = object.read_again(0, into, OPEN, check).await {
             bytes[..header.len()].copy_from_slice(&found);
         }
     }
@@ -326,35 +328,17 @@ pub(super) async fn read_segment(
     records.by_ref().for_each(drop);
     let mut end = records.end();
     while end < bytes.len() {
-        let at = end as u64;
-        // How far the records of any copy go. The bytes behind them may be torn, so no copy is accepted yet.
-        let longest = Arc::new(AtomicUsize::new(0));
-        let measured = Arc::clone(&longest);
-        let measure: Check = Arc::new(move |bytes| {
-            measured.fetch_max(wal::records_len(bytes, segment, at), Ordering::Relaxed);
-            false
-        });
-        read_again(object, at, bytes.len() - end, measure).await;
-        let len = longest.load(Ordering::Relaxed);
-        if len == 0 {
-            break;
-        }
-        let check: Check = Arc::new(move |bytes| {
-            bytes.len() == len && wal::records_len(bytes, segment, at) == len
-        });
-        let Some(found) = read_again(object, at, len, check).await else { break };
+        let (at, rest) = (end as u64, bytes.len() - end);
+        let records = move |bytes: &[u8]| wal::records_len(bytes, segment, at);
+        // A copy that is away may have more. Until it is back, that counts as torn.
+        let Some(found) = again::records(object, at, rest, OPEN, records).await else { break };
+        let len = found.len();
         bytes[end..end + len].copy_from_slice(&found);
         end += len;
         // The first copy may go on from here.
         end += wal::records_len(&bytes[end..], segment, end as u64);
     }
     Ok(bytes)
-}
-
-/// Bytes that `check` accepts, of any copy.
-async fn read_again(object: &dyn Object, at: u64, len: usize, check: Check) -> Option<IoBufMut> {
-    // A copy that is away may have them. Until it is back, they count as torn.
-    object.read_again(at, IoBufMut::zeroed(len), OPEN, check).await.ok()
 }
 
 async fn read(object: &dyn Object) -> Result<Vec<u8>> {
