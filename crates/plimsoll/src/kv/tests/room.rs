@@ -147,6 +147,8 @@ struct Keys {
     interrupted: Option<(u64, Option<u64>)>,
     /// The first key that no put was tried of.
     next: u64,
+    /// The process died before it had deleted what it filled the store with: there may be no room for a put.
+    owes_deletes: bool,
 }
 
 impl Keys {
@@ -196,7 +198,11 @@ impl Keys {
         power: &Power,
         round: u64,
     ) -> Option<()> {
+        if self.owes_deletes {
+            self.delete_most(store, power)?;
+        }
         self.put_next(store, power, round)?;
+        self.owes_deletes = true;
         while self.change(store, power, self.next, Some(round))? {
             self.next += 1;
         }
@@ -204,11 +210,18 @@ impl Keys {
             let users = self.next * VALUE as u64 * rig.copies as u64;
             assert!(users * 100 >= CAPACITY * 70, "{users} of {CAPACITY} bytes are users'");
         }
+        self.delete_most(store, power)?;
+        self.put_next(store, power, round)
+    }
+
+    /// Deletes nine of ten keys; `None` if the process died.
+    fn delete_most(&mut self, store: &Db, power: &Power) -> Option<()> {
         let here = self.acknowledged.iter().filter(|(n, put)| *n % 10 != 0 && put.is_some());
         for n in here.map(|(&n, _)| n).collect::<Vec<_>>() {
             self.change(store, power, n, None)?;
         }
-        self.put_next(store, power, round)
+        self.owes_deletes = false;
+        Some(())
     }
 
     /// Checks every key, and takes over whether the store has the interrupted change.
