@@ -17,6 +17,7 @@ use super::map::{Pages, Unit};
 use super::route::PAGE;
 use super::shared::Shared;
 use super::slab;
+use super::sums;
 use super::track::Track;
 
 /// How a write begins.
@@ -37,7 +38,7 @@ pub(super) struct Back {
 }
 
 impl Fast {
-    /// Begins a write of `range`, which the caller has claimed. `may_grow` says that pages may become dirty; `counts` that the
+    /// Begins a write of `range`, of whole pages, which the caller has claimed. `may_grow` says that pages may become dirty; `counts` that the
     /// filter hears of it.
     pub(super) fn begin_back(
         self: &Arc<Self>,
@@ -55,14 +56,11 @@ impl Fast {
         let may_grow = may_grow && !(counts && self.is_bulk(&mut map, object, range));
         let (mut marked, mut missing) = (Vec::new(), Vec::new());
         for extent in units(range, self.unit) {
-            let (part, pages) = self.part(extent, range);
+            let (_, pages) = self.part(extent, range);
             let unit = Unit { object, extent };
             let entry = map.find(unit);
-            let is_valid = |page| entry.is_some_and(|entry| map.is_valid(entry, page));
-            let is_whole = (part.start % PAGE == 0 || is_valid(pages.start))
-                && (part.end % PAGE == 0 || is_valid(pages.end - 1));
             let is_dirty = entry.is_some_and(|entry| map.are_dirty(entry, &pages));
-            if !is_whole || !(is_dirty || may_grow) {
+            if !(is_dirty || may_grow) {
                 return Begun::Past;
             }
             let Some(entry) = entry else {
@@ -159,10 +157,14 @@ impl Back {
         record(shared, fast, track, dirty, true).await
     }
 
-    /// The bytes are on the fast volume. False if it was given up meanwhile: then they do not count.
-    pub(super) fn end(&self) -> bool {
+    /// `data` of `offset` is on the fast volume. False if that was given up meanwhile: then the bytes do not count.
+    pub(super) fn end(&self, offset: u64, data: &[u8]) -> bool {
+        let sums = sums::of_all(data);
         let mut map = self.pins.fast().map.lock();
-        self.parts.iter().all(|part| map.end_back(part.entry, &part.pages))
+        self.parts.iter().all(|part| {
+            let first = ((part.bytes.start - offset) / PAGE) as usize;
+            map.end_back(part.entry, &part.pages, &sums[first..])
+        })
     }
 }
 

@@ -26,6 +26,7 @@ use super::map::{self, Map, Unit};
 use super::pins::PinCounts;
 use super::route::{self, PAGE, Route};
 use super::slab::{self, OWN, Slab};
+use super::sums::Sum;
 use super::track::Track;
 
 pub(super) struct Fast {
@@ -143,6 +144,14 @@ impl Fast {
         }
         drop(map);
         Some(Pin { fast: self, entry, at: slab::position(place) + range.start % PAGE })
+    }
+
+    /// The page at `at` of an object, for a write of a part of it, with its checksum.
+    pub(super) fn begin_merge(&self, track: &Track, at: u64) -> Option<(Pin<'_>, Sum)> {
+        let pin = self.begin_hit(track, &(at..at + PAGE), false)?;
+        let page = (at % self.unit / PAGE) as u32;
+        let sum = self.map.lock().sum(pin.entry, page);
+        Some((pin, sum))
     }
 
     /// Whether a read of a range would be served by the fast volume alone.

@@ -5,10 +5,14 @@
 //! ```
 //! Writes to the fast volume go on during a flush; what they change stays dirty. A change of the slow volume claims flushes
 //! first, so that no flush puts older bytes over it.
+//!
+//! A page that does not fit its [checksum](super::sums) is read from another copy of the fast volume. If none fits, it is stale.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use policy::cache::Slot;
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, IoBufMut, Name, Object, Result};
 
@@ -17,6 +21,7 @@ use super::map::{Map, Pages, Unit};
 use super::route::PAGE;
 use super::shared::Shared;
 use super::slab;
+use super::sums::{self, Sum};
 use super::track::Track;
 
 /// A flush that the background work starts: no caller waits for it.
@@ -62,12 +67,12 @@ async fn write_back(shared: &Shared, fast: &Arc<Fast>, unit: Unit, holds: bool) 
     let range = at..at + fast.unit;
     let _flushes = track.flushes.claim(range.clone()).await;
     let held = if holds { Some(track.changes.claim(range.clone()).await) } else { None };
-    let (pages, _pins) = copy(shared, fast, &track, &*slow, &range, BEHIND).await?;
+    let copied = copy(shared, fast, &track, &*slow, &range, BEHIND).await?;
     let _changes = match held {
         Some(held) => held,
         None => track.changes.claim(range.clone()).await,
     };
-    clean(shared, fast, &track, &pages).await
+    copied.end(shared, fast, &track).await
 }
 
 /// Writes back a range whose changes and flushes the caller has claimed.
@@ -81,8 +86,7 @@ pub(super) async fn range(
     slow: &dyn Object,
     range: &Range<u64>,
 ) -> Result<()> {
-    let (pages, _pins) = copy(shared, fast, track, slow, range, AHEAD).await?;
-    clean(shared, fast, track, &pages).await
+    copy(shared, fast, track, slow, range, AHEAD).await?.end(shared, fast, track).await
 }
 
 /// Clears the marks of those of these units that are clean.
@@ -118,19 +122,44 @@ pub(super) async fn discard(shared: &Shared, fast: &Arc<Fast>, track: &Track) ->
         dirty.iter().for_each(|pages| map.begin_flush(pages));
         dirty
     };
-    track.with_stale(|stale| {
-        for pages in &dirty {
-            let at = u64::from(pages.unit.extent) * fast.unit;
-            for run in &pages.runs {
-                let byte = |page: u32| at + u64::from(page) * PAGE;
-                stale.add(byte(run.pages().start)..byte(run.pages().end));
-            }
-        }
+    let ranges = dirty.iter().flat_map(|pages| {
+        let at = u64::from(pages.unit.extent) * fast.unit;
+        pages.runs.iter().map(move |run| {
+            let byte = |page: u32| at + u64::from(page) * PAGE;
+            byte(run.pages().start)..byte(run.pages().end)
+        })
     });
-    shared.dirty.set_stale(false, || shared.stale(), || {}).await?;
+    set_stale(shared, track, ranges.collect()).await?;
     // A fast volume that fails is given up, and the caller sees it.
     drop(clean(shared, fast, track, &dirty).await);
     Ok(())
+}
+
+/// Makes ranges of an object stale, durably.
+///
+/// # Errors
+/// Those of the slow volume.
+async fn set_stale(shared: &Shared, track: &Track, ranges: Vec<Range<u64>>) -> Result<()> {
+    track.with_stale(|stale| ranges.into_iter().for_each(|range| stale.add(range)));
+    shared.dirty.set_stale(false, || shared.stale(), || {}).await
+}
+
+/// What a flush copied to the slow volume.
+struct Copied {
+    pages: Vec<Pages>,
+    _pins: Pins,
+    /// Of these, what no copy of the fast volume has as it was written.
+    damaged: Vec<Dirty>,
+}
+
+/// A dirty page when its flush began.
+#[derive(Clone, Copy)]
+struct Dirty {
+    entry: Slot,
+    page: u32,
+    /// Where it begins in the object.
+    byte: u64,
+    sum: Sum,
 }
 
 /// Copies dirty pages to the slow volume; durable on return.
@@ -141,57 +170,133 @@ async fn copy(
     slow: &dyn Object,
     range: &Range<u64>,
     io: Io,
-) -> Result<(Vec<Pages>, Pins)> {
-    let mut pins = Pins::new(fast);
-    let dirty: Vec<_> = {
+) -> Result<Copied> {
+    let (mut pins, mut pages, mut dirty) = (Pins::new(fast), Vec::new(), BTreeMap::new());
+    {
         let mut map = fast.map.lock();
         let mut found = map.within(track.number, units(range, fast.unit));
         found.sort_unstable_by_key(|(_, extent)| *extent);
         found.retain(|(entry, _)| map.has_dirty(*entry));
-        let mut dirty = Vec::new();
         for (entry, extent) in found {
-            let pages = map.dirty_pages(entry, &fast.pages_in(extent.into(), range));
-            map.begin_flush(&pages);
+            let of = map.dirty_pages(entry, &fast.pages_in(extent.into(), range));
+            map.begin_flush(&of);
             pins.pin(&mut map, entry);
-            dirty.push(pages);
+            for page in of.runs.iter().flat_map(|run| run.pages()) {
+                let byte = u64::from(extent) * fast.unit + u64::from(page) * PAGE;
+                dirty.insert(byte, Dirty { entry, page, byte, sum: map.sum(entry, page) });
+            }
+            pages.push(of);
         }
-        dirty
-    };
-    let pieces = dirty.iter().flat_map(|pages| {
+    }
+    let pieces = pages.iter().flat_map(|pages| {
         let unit_at = u64::from(pages.unit.extent) * fast.unit;
         pages.runs.iter().map(move |run| {
             let byte = |page: u32| unit_at + u64::from(page) * PAGE;
             (byte(run.pages().start)..byte(run.pages().end), slab::position(run.place))
         })
     });
+    let mut damaged = Vec::new();
     let stripe = shared.slow.limits().stripe.unwrap_or(WRITE).max(WRITE);
     for write in writes(pieces, stripe) {
         let (start, end) = (write[0].0.start, write[write.len() - 1].0.end);
         let mut bytes = IoBufMut::zeroed((end - start) as usize);
+        // Where bytes begin that may be written, and where they end.
+        let mut good = vec![start..end];
         for (range, at) in &write {
-            let into = IoBufMut::zeroed((range.end - range.start) as usize);
-            match fast.slab.read(*at, into, io).await {
-                Ok(read) => bytes[(range.start - start) as usize..(range.end - start) as usize]
-                    .copy_from_slice(&read),
-                Err(e) => {
-                    shared.failed(fast, track.number, (range.start / fast.unit) as u32, &e);
-                    return Err(e.within(format!("{}: dirty bytes at {}", track.name, range.start)));
-                }
+            let of = dirty.range(range.clone()).map(|(_, page)| *page);
+            let into = &mut bytes[(range.start - start) as usize..(range.end - start) as usize];
+            let lost = read(fast, of, *at, into, io).await.map_err(|e| {
+                shared.failed(fast, track.number, (range.start / fast.unit) as u32, &e);
+                e.within(format!("{}: dirty bytes at {}", track.name, range.start))
+            })?;
+            for page in lost {
+                let last = good.pop().expect("the rest of the write");
+                good.push(last.start..page.byte);
+                good.push(page.byte + PAGE..last.end);
+                damaged.push(page);
             }
         }
-        // Behind the end of the object there are zeros.
-        bytes.resize((end.min(slow.len()).saturating_sub(start)) as usize);
-        if !bytes.is_empty() {
-            let len = bytes.len() as u64;
-            slow.write_at(start, bytes.freeze(), io).await?;
+        let bytes = bytes.freeze();
+        for range in good {
+            // Behind the end of the object there are zeros.
+            let part = range.start..range.end.min(slow.len());
+            if part.is_empty() {
+                continue;
+            }
+            let bytes = bytes.slice((part.start - start) as usize..(part.end - start) as usize);
+            slow.write_at(part.start, bytes, io).await?;
             shared.counters.flush_writes.add(1);
-            shared.counters.flushed_bytes.add(len);
+            shared.counters.flushed_bytes.add(part.end - part.start);
         }
     }
-    if !dirty.is_empty() {
+    if !pages.is_empty() {
         slow.sync(io).await?;
     }
-    Ok((dirty, pins))
+    Ok(Copied { pages, _pins: pins, damaged })
+}
+
+/// Reads dirty pages that lie in a row on the slab, from `at` on. Returns those that no copy has as they were written.
+///
+/// # Errors
+/// Those of the fast volume.
+async fn read(
+    fast: &Fast,
+    pages: impl Iterator<Item = Dirty>,
+    at: u64,
+    into: &mut [u8],
+    io: Io,
+) -> Result<Vec<Dirty>> {
+    let read = match fast.slab.read(at, IoBufMut::zeroed(into.len()), io).await {
+        Ok(read) => Some(read),
+        // Of one page, maybe.
+        Err(e) if e.kind().is_damage() => None,
+        Err(e) => return Err(e),
+    };
+    let mut damaged = Vec::new();
+    for ((number, page), into) in pages.enumerate().zip(into.chunks_mut(PAGE as usize)) {
+        let offset = number * PAGE as usize;
+        let found = read.as_ref().map(|read| &read[offset..offset + PAGE as usize]);
+        if let Some(found) = found.filter(|found| sums::fits(page.sum, found)) {
+            into.copy_from_slice(found);
+            continue;
+        }
+        match fast.slab.read_page(at + offset as u64, page.sum, io).await {
+            Ok(good) => into.copy_from_slice(&good),
+            Err(e) if e.kind().is_damage() => damaged.push(page),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(damaged)
+}
+
+impl Copied {
+    /// Makes the pages clean, but those that changed meanwhile; the caller has claimed changes of them. What is damaged is stale then.
+    ///
+    /// # Errors
+    /// Those of either volume.
+    async fn end(self, shared: &Shared, fast: &Arc<Fast>, track: &Track) -> Result<()> {
+        let Self { pages, _pins, mut damaged } = self;
+        {
+            // Others were not damaged, but being written.
+            let map = fast.map.lock();
+            damaged.retain(|of| map.is_flushing(of.entry, of.page));
+        }
+        if !damaged.is_empty() {
+            tracing::warn!(
+                "{}: {} pages that were only on the fast volume of a tier are damaged there, the first one at {}",
+                track.name,
+                damaged.len(),
+                damaged[0].byte
+            );
+            let ranges = damaged.iter().map(|of| of.byte..of.byte + PAGE);
+            set_stale(shared, track, ranges.collect()).await?;
+            track.lose();
+        }
+        clean(shared, fast, track, &pages).await?;
+        let mut map = fast.map.lock();
+        damaged.iter().for_each(|of| map.drop_pages(of.entry, &(of.page..of.page + 1)));
+        Ok(())
+    }
 }
 
 /// Makes pages clean that the slow volume has, durably, and whose changes the caller has claimed.

@@ -36,6 +36,7 @@ use super::pins::PinCounts;
 use super::places::{Place, Places};
 use super::record::Placed;
 use super::route::PAGE;
+use super::sums::Sum;
 use super::table::{Run, Table};
 
 pub(super) use dirty::Pages;
@@ -81,6 +82,8 @@ struct Entry {
     table: Table,
     /// Which of the dirty units it is, by age; 0 if it is none.
     dirty_since: u64,
+    /// If a page is dirty: of each page its checksum, or that it is not known.
+    sums: Option<Box<[Sum]>>,
 }
 
 pub(super) struct Map {
@@ -206,9 +209,9 @@ impl Map {
     /// Adds an entry without a unit.
     fn grow(&mut self) {
         let unit = Unit { object: 0, extent: 0 };
-        let (promoted, table) = Default::default();
+        let (promoted, table, sums) = Default::default();
         let (next, flags, dirty_since) = (NONE, 0, 0);
-        let entry = Entry { unit, next, promoted, flags, table, dirty_since };
+        let entry = Entry { unit, next, promoted, flags, table, dirty_since, sums };
         self.entries.push(entry);
         for bits in [
             &mut self.valid,

@@ -42,6 +42,7 @@ mod rule;
 mod shared;
 mod slab;
 mod stale;
+mod sums;
 mod table;
 #[expect(clippy::module_inception, reason = "the door of the module has its name")]
 mod tier;

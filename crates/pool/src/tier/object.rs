@@ -18,7 +18,7 @@ use super::back::{self, Begun};
 use super::fast::{Changed, Fast, Fill, Pin, Reading, Source, units};
 use super::flush;
 use super::reads::Joined;
-use super::route::{self, Piece};
+use super::route::{self, PAGE, Piece};
 use super::shared::{Install, Shared};
 use super::stale;
 use super::track::{Changing, Ended, Track};
@@ -289,15 +289,22 @@ impl TierObject {
         let _claim = track.changes.claim(claimed.clone()).await;
         track.reads.forget(&claimed);
         let len = self.slow.len().min(track.durable_len());
-        let (fast, back) = loop {
+        let (fast, back, data) = loop {
             let Some(fast) = self.shared.fast_for_change().await? else { return Ok(false) };
             if range.end > len || track.stale_in(&claimed).is_some() {
                 return Ok(false);
             }
+            let data = match claimed == range {
+                true => data.clone(),
+                false => match self.merged(&fast, &claimed, offset, data, io).await {
+                    Some(merged) => merged,
+                    None => return Ok(false),
+                },
+            };
             let may_grow = self.shared.may_dirty(&fast);
-            match fast.begin_back(track.number, &range, may_grow, counts(io)) {
+            match fast.begin_back(track.number, &claimed, may_grow, counts(io)) {
                 Begun::Past => return Ok(false),
-                Begun::Ready(back) => break (fast, back),
+                Begun::Ready(back) => break (fast, back, data),
                 Begun::Marked(entries) => {
                     if let Err(e) = fast.journal.doubt(&entries, &fast.map).await {
                         self.shared.detach(&fast, &e);
@@ -308,12 +315,12 @@ impl TierObject {
         let at_once = is_durable && back.is_recorded;
         // Readers may see it even if the caller gives up: the next sync covers it.
         let mut noted = Noted(Some(track));
-        if let Err(e) = back.write(offset, data, io, is_durable).await {
+        if let Err(e) = back.write(claimed.start, &data, io, is_durable).await {
             drop(back);
             self.fast_failed(&fast, offset, &e);
             return Ok(false);
         }
-        if !back.end() {
+        if !back.end(claimed.start, &data) {
             return Ok(false);
         }
         if at_once {
@@ -322,14 +329,45 @@ impl TierObject {
         drop(noted);
         // Also if it need not be durable: the death of the process alone must not lose it.
         if !back.is_recorded {
-            // The rest of a page may be in the device's cache only.
-            if is_durable && range == claimed {
+            if is_durable {
                 return back.record(&self.shared, track).await;
             }
             let extents = units(&range, self.shared.unit);
             return back::commit(&self.shared, &fast, track, extents).await;
         }
         Ok(true)
+    }
+
+    /// `data` with the rest of its first and of its last page; `None` if the fast volume does not have them. The caller has claimed
+    /// these pages.
+    async fn merged(
+        &self,
+        fast: &Arc<Fast>,
+        pages: &Range<u64>,
+        offset: u64,
+        data: &[u8],
+        io: Io,
+    ) -> Option<IoBuf> {
+        let end = offset + data.len() as u64;
+        let mut merged = IoBufMut::zeroed((pages.end - pages.start) as usize);
+        let first = (offset > pages.start).then_some(pages.start);
+        let last =
+            (end < pages.end).then_some(pages.end - PAGE).filter(|&last| Some(last) != first);
+        for at in first.into_iter().chain(last) {
+            let (pin, sum) = fast.begin_merge(&self.track, at)?;
+            match fast.slab.read_page(pin.at, sum, io).await {
+                Ok(page) => {
+                    merged[(at - pages.start) as usize..][..page.len()].copy_from_slice(&page)
+                }
+                Err(e) => {
+                    drop(pin);
+                    self.fast_failed(fast, at, &e);
+                    return None;
+                }
+            }
+        }
+        merged[(offset - pages.start) as usize..][..data.len()].copy_from_slice(data);
+        Some(merged.freeze())
     }
 
     /// # Errors
@@ -546,7 +584,7 @@ impl Object for TierObject {
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             let range = len.min(self.slow.len())..u64::MAX;
-            let behind = len.next_multiple_of(route::PAGE)..u64::MAX;
+            let behind = len.next_multiple_of(PAGE)..u64::MAX;
             let cut = async {
                 self.track.cut_durable_len(len);
                 let cut = self.slow.set_len(len).await;

@@ -8,6 +8,7 @@ use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Name, Object, Result, Vo
 
 use super::places::Place;
 use super::route::PAGE;
+use super::sums::{self, Sum};
 
 /// The purpose of installs.
 pub(super) const OWN: Io = Io::new(Origin::Promotion, Step::Data);
@@ -80,6 +81,19 @@ impl Slab {
             }
             Ok(read)
         }
+    }
+
+    /// Reads a page at a position of the slab, from a copy that fits its checksum.
+    ///
+    /// # Errors
+    /// `Corrupt`: no copy does. Else those of the volume.
+    pub(super) async fn read_page(&self, at: u64, sum: Sum, io: Io) -> Result<IoBufMut> {
+        let into = || IoBufMut::zeroed(PAGE as usize);
+        let read = self.read(at, into(), io).await;
+        if read.as_ref().is_ok_and(|page| sums::fits(sum, page)) || sum.is_none() {
+            return read;
+        }
+        self.object.read_again(at, into(), io, Arc::new(move |page| sums::fits(sum, page))).await
     }
 
     pub(super) async fn write(&self, at: u64, data: IoBuf, io: Io) -> Result<()> {

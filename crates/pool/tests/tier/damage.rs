@@ -197,3 +197,96 @@ fn a_fast_volume_that_was_given_up_does_not_count_again_where_a_head_is_damaged(
         });
     }
 }
+
+/// The bytes of a dirty page on a device of the fast volume, by what they are.
+fn rot_page(mem: &Mem, byte: u8) {
+    let page = [byte; PAGE as usize];
+    for (name, bytes) in mem.image() {
+        for at in
+            (0..bytes.len()).step_by(PAGE as usize).filter(|&at| bytes[at..].starts_with(&page))
+        {
+            mem.damage(&name, at as u64 + 7, |byte| *byte ^= 1);
+            return;
+        }
+    }
+    panic!("no page of {byte}");
+}
+
+#[test]
+fn a_flush_writes_dirty_pages_from_the_copy_that_is_whole() {
+    for way in ["flush", "read again", "write in part", "take away"] {
+        block_on(async {
+            let (slow, fast) = (Mem::new("slow"), [0, 1].map(|_| Mem::new("fast")));
+            let shared: Arc<dyn Volume> = Arc::new(slow.clone());
+            let fast_pool = pool(&fast).await;
+            died_dirty(&shared, &fast_pool).await;
+            let tier = opened(&shared, Some(&fast_pool), back()).await.unwrap();
+            // Again, as an opening does not know their checksums.
+            dirty(&tier, 0..UNITS).await;
+            for unit in 0..UNITS {
+                rot_page(&fast[(unit % 2) as usize], 100 + unit as u8);
+            }
+            let object = tier.open(&name("a.inp")).await.unwrap();
+            match way {
+                "flush" => tier.flush().await.unwrap(),
+                "take away" => tier.detach().await.unwrap(),
+                "read again" => {
+                    for unit in 0..UNITS {
+                        let into = IoBufMut::zeroed(PAGE as usize);
+                        let is_whole: volume::Check =
+                            Arc::new(move |read| read.iter().all(|&byte| byte == 100 + unit as u8));
+                        object.read_again(unit * UNIT + WRITTEN, into, IO, is_whole).await.unwrap();
+                    }
+                }
+                _ => {
+                    for unit in 0..UNITS {
+                        let byte = IoBuf::from(&[100 + unit as u8][..]);
+                        object.write_durable(unit * UNIT + WRITTEN + 3000, byte, IO).await.unwrap();
+                    }
+                    tier.flush().await.unwrap();
+                }
+            }
+            drop((object, tier));
+            let object = slow.open(&name("a.inp")).await.unwrap();
+            for unit in 0..UNITS {
+                let found = read(&*object, unit * UNIT + WRITTEN, PAGE).await;
+                assert_eq!(found, [100 + unit as u8; PAGE as usize], "{way}: unit {unit}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_dirty_page_that_no_copy_has_is_stale_until_it_is_written() {
+    block_on(async {
+        let (slow, fast) = (Mem::new("slow"), Mem::new("fast"));
+        let [slow_volume, fast_volume] =
+            [&slow, &fast].map(|mem| Arc::new(mem.clone()) as Arc<dyn Volume>);
+        let tier = opened(&slow_volume, Some(&fast_volume), back()).await.unwrap();
+        let object = fill(&tier, "a.inp", UNITS * UNIT, 1).await;
+        tier.flush().await.unwrap();
+        dirty(&tier, 0..UNITS).await;
+        rot_page(&fast, 102);
+        tier.flush().await.unwrap();
+        assert_eq!(tier.stale(), [(name("a.inp"), PAGE)]);
+        assert_eq!(tier.figures().dirty_bytes, 0);
+        for unit in 0..UNITS {
+            let found = written(&tier, unit).await.map_err(|e| e.kind());
+            let expected = if unit == 2 { Err(ErrorKind::Corrupt) } else { Ok(100 + unit as u8) };
+            assert_eq!(found, expected, "unit {unit}");
+        }
+        // The pages around it are those of before.
+        let around = read(&*object, 2 * UNIT, PAGE).await;
+        assert_eq!(around, content(3 * UNIT, 1)[2 * UNIT as usize..][..PAGE as usize]);
+        let byte = IoBuf::from(&[1][..]);
+        let refused = object.write_durable(2 * UNIT + WRITTEN, byte, IO).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "the rest of the page is unknown");
+        drop((object, tier));
+        let tier = opened(&slow_volume, Some(&fast_volume), back()).await.unwrap();
+        assert!(written(&tier, 2).await.is_err(), "also after a restart");
+        dirty(&tier, 2..3).await;
+        tier.flush().await.unwrap();
+        check_all(&tier).await;
+        assert_eq!(tier.stale(), []);
+    });
+}

@@ -14,6 +14,7 @@ use policy::time::Instant;
 
 use super::{LEAVING, Map, Unit};
 use crate::tier::route::PAGE;
+use crate::tier::sums::Sum;
 use crate::tier::table::Run;
 
 /// Some pages of one unit, and where they are.
@@ -116,10 +117,17 @@ impl Map {
             }
         }
         self.flushing.clear(entry, pages);
+        self.set_sums(entry, pages, |_| None);
     }
 
-    /// A write to these pages ended: they are valid and dirty. False if the unit or the volume is given up.
-    pub(in crate::tier) fn end_back(&mut self, entry: Slot, pages: &Range<u32>) -> bool {
+    /// A write to these pages, which have these checksums now, ended: they are valid and dirty. False if the unit or the volume
+    /// is given up.
+    pub(in crate::tier) fn end_back(
+        &mut self,
+        entry: Slot,
+        pages: &Range<u32>,
+        sums: &[Sum],
+    ) -> bool {
         if self.is_dead || self.entries[entry as usize].flags & LEAVING != 0 {
             return false;
         }
@@ -127,12 +135,25 @@ impl Map {
         self.set_dirty(entry, pages);
         self.see(entry, pages);
         self.flushing.clear(entry, pages);
+        self.set_sums(entry, pages, |at| sums.get(at).copied().flatten());
         true
     }
 
     /// A write to these pages was given up.
     pub(in crate::tier) fn give_up_back(&mut self, entry: Slot, pages: &Range<u32>) {
         self.flushing.clear(entry, pages);
+    }
+
+    /// The checksum of a dirty page.
+    pub(in crate::tier) fn sum(&self, entry: Slot, page: u32) -> Sum {
+        self.entries[entry as usize].sums.as_ref().and_then(|sums| sums[page as usize])
+    }
+
+    fn set_sums(&mut self, entry: Slot, pages: &Range<u32>, sum: impl Fn(usize) -> Sum) {
+        if let Some(sums) = &mut self.entries[entry as usize].sums {
+            let sums = &mut sums[pages.start as usize..pages.end as usize];
+            sums.iter_mut().enumerate().for_each(|(at, of)| *of = sum(at));
+        }
     }
 
     fn set_dirty(&mut self, entry: Slot, pages: &Range<u32>) {
@@ -145,8 +166,10 @@ impl Map {
                 *since = self.last_dirty;
                 self.dirty_units.insert(self.last_dirty, (entry, self.now));
             }
-            let unit = self.entries[entry as usize].unit;
-            self.unrecorded.insert((unit.object, unit.extent), entry);
+            let pages = self.size.pages as usize;
+            let held = &mut self.entries[entry as usize];
+            held.sums.get_or_insert_with(|| vec![None; pages].into());
+            self.unrecorded.insert((held.unit.object, held.unit.extent), entry);
         }
     }
 
@@ -229,8 +252,14 @@ impl Map {
         if !self.dirty.has_any(entry) {
             let since = std::mem::take(&mut self.entries[entry as usize].dirty_since);
             self.dirty_units.remove(&since);
+            self.entries[entry as usize].sums = None;
         }
         self.note_recorded(entry);
+    }
+
+    /// Whether no write has touched a page since a flush of it began.
+    pub(in crate::tier) fn is_flushing(&self, entry: Slot, page: u32) -> bool {
+        self.flushing.has(entry, page)
     }
 
     /// Drops what is clean of a unit.

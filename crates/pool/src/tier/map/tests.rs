@@ -222,7 +222,7 @@ fn what_is_dirty_is_no_victim_until_it_was_flushed() {
     let mut map = map(16, 20);
     let entry = fill(&mut map, 0, 0..4).unwrap();
     map.begin_back(entry, &(1..2));
-    assert!(map.end_back(entry, &(1..2)));
+    assert!(map.end_back(entry, &(1..2), &[]));
     for _ in 0..2 {
         assert!(map.evict(Take::Unseen) && !map.evict(Take::Unit));
         let bytes = Room { cached_bytes: PAGE, dirty_bytes: PAGE, trims: 1, ..Room::default() };
@@ -246,7 +246,7 @@ fn a_snapshot_holds_the_map_for_some_entries_at_a_time_and_has_dirty_units_first
         let entry = fill(&mut map, extent, 0..1).unwrap();
         if extent % 100 == 99 {
             map.begin_back(entry, &(0..1));
-            assert!(map.end_back(entry, &(0..1)));
+            assert!(map.end_back(entry, &(0..1), &[]));
             let pages = map.dirty_pages(entry, &(0..1));
             map.set_recorded(&pages);
         }
