@@ -200,8 +200,7 @@ async fn copy(
     for write in writes(pieces, stripe) {
         let (start, end) = (write[0].0.start, write[write.len() - 1].0.end);
         let mut bytes = IoBufMut::zeroed((end - start) as usize);
-        // Where bytes begin that may be written, and where they end.
-        let mut good = vec![start..end];
+        let (mut good, mut good_from) = (Vec::new(), start);
         for (range, at) in &write {
             let of = dirty.range(range.clone()).map(|(_, page)| *page);
             let into = &mut bytes[(range.start - start) as usize..(range.end - start) as usize];
@@ -210,12 +209,12 @@ async fn copy(
                 e.within(format!("{}: dirty bytes at {}", track.name, range.start))
             })?;
             for page in lost {
-                let last = good.pop().expect("the rest of the write");
-                good.push(last.start..page.byte);
-                good.push(page.byte + PAGE..last.end);
+                good.push(good_from..page.byte);
+                good_from = page.byte + PAGE;
                 damaged.push(page);
             }
         }
+        good.push(good_from..end);
         let bytes = bytes.freeze();
         for range in good {
             // Behind the end of the object there are zeros.

@@ -198,15 +198,13 @@ fn a_fast_volume_that_was_given_up_does_not_count_again_where_a_head_is_damaged(
     }
 }
 
-/// The bytes of a dirty page on a device of the fast volume, by what they are.
+/// Damages the page of a device that is full of a byte.
 fn rot_page(mem: &Mem, byte: u8) {
     let page = [byte; PAGE as usize];
     for (name, bytes) in mem.image() {
-        for at in
-            (0..bytes.len()).step_by(PAGE as usize).filter(|&at| bytes[at..].starts_with(&page))
-        {
-            mem.damage(&name, at as u64 + 7, |byte| *byte ^= 1);
-            return;
+        let mut starts = (0..bytes.len()).step_by(PAGE as usize);
+        if let Some(at) = starts.find(|&at| bytes[at..].starts_with(&page)) {
+            return mem.damage(&name, at as u64 + 7, |byte| *byte ^= 1);
         }
     }
     panic!("no page of {byte}");
