@@ -254,6 +254,16 @@ impl Io {
         Self { tenant, ..self }
     }
 
+    /// Whether it may have the last of the room that a volume sets aside. The others find the volume full before that: a compaction or
+    /// a copy that fails is repeated, while no writer of a store goes on, not even with deletes, after its log failed.
+    #[must_use]
+    pub const fn may_take_last_room(&self) -> bool {
+        !matches!(
+            (self.step, self.origin),
+            (Step::Data, Origin::Compaction { .. } | Origin::Copy | Origin::Relief)
+        )
+    }
+
     /// The class this I/O waits in.
     ///
     /// A log or manifest record is `Commit` for every origin: RocksDB holds the lock that every write needs while it

@@ -6,8 +6,8 @@
 //! ```
 //! A full store cannot free room: a delete is a write. So this layer sets room aside where the file system can
 //! ([`Intent::len`]), in pieces that no other program can take. When a call fails for lack of room, the layer removes a
-//! piece and repeats the call, until it succeeds or no piece is left. Each piece is an object, so removing one frees an
-//! inode, too.
+//! piece and repeats the call, until it succeeds or no piece is left. The last pieces are for logs, flushes and whatever
+//! else [may take them](Io::may_take_last_room). Each piece is an object, so removing one frees an inode, too.
 //!
 //! The layer does not decide who may have the room. Its owner counts what is [held](Reserve::held), and refuses writes
 //! that free nothing long before.
@@ -29,6 +29,8 @@ use crate::{
 
 /// Number of pieces.
 const PIECES: u64 = 16;
+/// Of these, the last ones.
+const LAST: usize = 2;
 /// Stands before the number of a piece and its length, both in hexadecimal digits.
 const NAME: &str = "reserve.";
 /// After this many pieces in a row that took no room, the file system is known to set none aside. One piece proves
@@ -115,12 +117,12 @@ impl Reserve {
     pub async fn approach(&self, target: u64) -> Result<bool> {
         if self.0.pieces.lock().iter().any(|piece| piece.is_leaving) {
             // Its removal may have been cancelled: until it is gone its room is neither held nor free.
-            return self.0.let_go().await;
+            return self.0.let_go(0).await;
         }
         let held = self.held();
         let len = (target / PIECES).next_multiple_of(PAGE as u64);
         if held > target + len {
-            return self.0.let_go().await;
+            return self.0.let_go(0).await;
         }
         if len == 0
             || held + len > target + PAGE as u64
@@ -176,12 +178,12 @@ impl Shared {
         Some(Piece { number, len, is_leaving: false })
     }
 
-    /// Removes a piece; says whether there was one.
+    /// Removes a piece, but for the last `but`; says whether there was one.
     ///
     /// Also removes a piece that another call is removing: its room may serve both calls, and the other call may have
     /// been cancelled. So a piece stays in the list until it is gone.
-    async fn let_go(&self) -> Result<bool> {
-        let Some(piece) = self.leaving() else { return Ok(false) };
+    async fn let_go(&self, but: usize) -> Result<bool> {
+        let Some(piece) = self.leaving(but) else { return Ok(false) };
         let name = self.name(&piece);
         match self.inner.remove(&name).await {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -198,21 +200,27 @@ impl Shared {
         }
     }
 
-    /// The next piece to remove.
-    fn leaving(&self) -> Option<Piece> {
+    /// The next piece to remove, but for the last `but`.
+    fn leaving(&self, but: usize) -> Option<Piece> {
         let mut pieces = self.pieces.lock();
-        let place =
-            pieces.iter().position(|piece| piece.is_leaving).or(pieces.len().checked_sub(1))?;
+        let last = pieces.len().checked_sub(1).filter(|_| pieces.len() > but);
+        let place = pieces.iter().position(|piece| piece.is_leaving).or(last)?;
         pieces[place].is_leaving = true;
         Some(pieces[place])
     }
 
-    /// Repeats `work` as long as it fails for lack of room and a piece is left to remove.
-    async fn with_room<T, W: Future<Output = Result<T>>>(&self, work: impl Fn() -> W) -> Result<T> {
+    /// Repeats `work` as long as it fails for lack of room and a piece is left to remove, but for the last ones unless it
+    /// `may_take_last`.
+    async fn with_room<T, W: Future<Output = Result<T>>>(
+        &self,
+        may_take_last: bool,
+        work: impl Fn() -> W,
+    ) -> Result<T> {
+        let but = if may_take_last { 0 } else { LAST };
         loop {
             match work().await {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace => {
-                    if !matches!(self.let_go().await, Ok(true)) {
+                    if !matches!(self.let_go(but).await, Ok(true)) {
                         return Err(error);
                     }
                 }
@@ -227,7 +235,7 @@ impl Volume for Reserve {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
         let (name, intent) = (name.clone(), intent.clone());
         Box::pin(async move {
-            let inner = self.0.with_room(|| self.0.inner.create(&name, &intent)).await?;
+            let inner = self.0.with_room(true, || self.0.inner.create(&name, &intent)).await?;
             Ok(Arc::new(Kept { inner, shared: Arc::clone(&self.0) }) as Arc<dyn Object>)
         })
     }
@@ -283,16 +291,17 @@ struct Kept {
 impl Object for Kept {
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
         let write = move || self.inner.write_at(offset, data.clone(), io);
-        Box::pin(self.shared.with_room(write))
+        Box::pin(self.shared.with_room(io.may_take_last_room(), write))
     }
 
     fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
         let write = move || self.inner.write_durable(offset, data.clone(), io);
-        Box::pin(self.shared.with_room(write))
+        Box::pin(self.shared.with_room(io.may_take_last_room(), write))
     }
 
     fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
-        Box::pin(self.shared.with_room(move || self.inner.zero(offset, len, room, io)))
+        let zero = move || self.inner.zero(offset, len, room, io);
+        Box::pin(self.shared.with_room(io.may_take_last_room(), zero))
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
@@ -306,7 +315,7 @@ impl Object for Kept {
     }
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        Box::pin(self.shared.with_room(move || self.inner.set_len(len)))
+        Box::pin(self.shared.with_room(true, move || self.inner.set_len(len)))
     }
 
     crate::forward! {
@@ -539,6 +548,24 @@ mod tests {
         assert_eq!(reserve.held(), 32 * PAGE as u64, "it is back with the room");
         keep(&reserve, 16 * PAGE as u64);
         assert!(reserve.held() < 18 * PAGE as u64, "and goes if less is asked for");
+    }
+
+    /// Compactions once took all of it, and deletes were refused, as their log failed.
+    #[test]
+    fn the_last_pieces_are_not_for_compactions() {
+        let mem = Mem::with_capacity("v", 64 * PAGE as u64);
+        let reserve = on(mem.clone());
+        keep(&reserve, 32 * PAGE as u64);
+        let object = block_on(reserve.create(&name("a"), &Intent::DATA)).unwrap();
+        let compaction = Io::new(Origin::Compaction { level: 1 }, Step::Data);
+        let full = block_on(object.write_at(0, pages(61), compaction)).unwrap_err();
+        assert_eq!((full.kind(), reserve.held()), (ErrorKind::OutOfSpace, 4 * PAGE as u64));
+        block_on(object.write_at(0, pages(60), compaction)).unwrap();
+        let full = object.blocking_write_at(60 * PAGE as u64, &[1; PAGE], compaction).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::OutOfSpace);
+        let log = Io::new(Origin::UserWrite, Step::Log);
+        object.blocking_write_at(60 * PAGE as u64, &[1; PAGE], log).unwrap();
+        assert_eq!(reserve.held(), 2 * PAGE as u64);
     }
 
     #[test]
