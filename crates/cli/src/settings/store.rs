@@ -64,6 +64,8 @@ pub(super) fn read(section: &Section<'_>) -> Options {
         cache_data: flag("cache_data", usual.cache_data),
         cache_policy: one_of(section, "cache_policy", &CACHE_POLICIES)
             .unwrap_or(usual.cache_policy),
+        // The store looks at its pool.
+        blocks_in_pages: usual.blocks_in_pages,
         prefetch: flag("prefetch", usual.prefetch),
         rewarm: flag("rewarm", usual.rewarm),
         // A single choice of compression applies to all levels.

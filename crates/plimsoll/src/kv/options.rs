@@ -16,6 +16,16 @@ use rust_rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Options as Rocks
 /// itself would wait.
 const SYNC_INTERVAL_LAX: Duration = Duration::from_secs(30);
 
+/// What a cache tier keeps at least, in bytes.
+const PAGE: usize = 4096;
+
+/// A block that begins a page ends in it: RocksDB closes it before the record with which it would have more bytes than this less than
+/// a page. They are for its trailer and the last of its restarts.
+const BLOCK_SPARE: usize = 96;
+
+/// Bytes that may be left empty so that a block lies in one page.
+const PADDING_MAX: usize = 512;
+
 /// A table of which this part are deletes is compacted by itself: until then the deleted keys take room.
 const DELETED_SHARE: f64 = 0.5;
 
@@ -76,6 +86,10 @@ pub struct Options {
     /// memtable reaches a volume. The papers' tests measure volumes this way ("metadata only"); it suits a load far
     /// larger than any cache.
     pub cache_data: bool,
+    /// Whether blocks of data end before a page of 4 KiB does, where that leaves at most 512 bytes of it empty. Default: where the
+    /// pool has a cache tier, which keeps whole pages: a block of 4 KiB across two of them takes the room of two. Tables grow by up
+    /// to an eighth.
+    pub blocks_in_pages: Option<bool>,
     /// Compression of all levels but the last. Default: LZ4.
     pub compression: Compression,
     /// Compression of the last level, where nine tenths of the data are. Default: Zstd. It takes more time to write,
@@ -143,6 +157,7 @@ impl Default for Options {
             prefetch: true,
             rewarm: true,
             cache_data: true,
+            blocks_in_pages: None,
             compression: Compression::Lz4,
             compression_last: Compression::Zstd,
             jobs: 4,
@@ -232,6 +247,11 @@ impl Options {
             tables.set_bloom_filter(f64::from(self.bloom_bits), false);
         }
         tables.set_format_version(6);
+        if self.blocks_in_pages == Some(true) {
+            tables.set_block_size(PAGE - BLOCK_SPARE);
+            tables.set_super_block_alignment_size(PAGE);
+            tables.set_super_block_alignment_space_overhead_ratio(PAGE / PADDING_MAX);
+        }
         tables
     }
 

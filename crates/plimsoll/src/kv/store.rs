@@ -205,11 +205,12 @@ impl Builder {
     /// # Errors
     /// `Store`: one of this name is open on the pool, or it cannot be opened. The message names the volume, and what to do.
     pub fn open(self) -> Result<Store> {
-        let Self { pool, new, options, families } = self;
+        let Self { pool, new, mut options, families } = self;
         let pool = match pool {
             Some(pool) => pool,
             None => Arc::new(new.open()?),
         };
+        options.blocks_in_pages.get_or_insert_with(|| !pool.tiers().is_empty());
         let (devices, clock) = (pool.devices().clone(), pool.clock().clone());
         let spread = pool.spread().clone();
         let loads = load::of(&devices, &spread);

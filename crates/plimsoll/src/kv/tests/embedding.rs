@@ -3,13 +3,17 @@
 use engine::kv::Durability;
 use policy::contract::Contract;
 use policy::purpose::Class;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use rust_rocksdb::{IngestExternalFileOptions, MergeOperands, SstFileWriter, WriteBatch};
+use volume::layer::call::Op;
 use volume::layer::crash::{Crash, Power};
+use volume::layer::trace::{Trace, TraceLog};
 
 use super::*;
 use crate::Error;
 use crate::kv::{Compression, Family, Store, destroy, restore};
-use crate::volumes::Volume;
+use crate::volumes::{Pool, Tiering, Volume};
 
 fn sum(_: &[u8], old: Option<&[u8]>, added: &MergeOperands) -> Option<Vec<u8>> {
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
@@ -190,6 +194,49 @@ fn data_that_are_not_cached_are_read_from_volumes_and_nothing_else_is() {
     // One operation each: indexes and filters are in memory, and so is the end of a fresh table.
     let reads = reads_again(Options { cache_data: false, ..options() });
     assert!((195..=200).contains(&reads), "{reads} operations for 200 reads");
+}
+
+/// The reads of values, and those of them that touch two pages, of a store with records of about 280 bytes.
+fn reads_of_values(store: &Store, calls: &TraceLog) -> (usize, usize) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let value = || (0..32).flat_map(|_| random.next_u64().to_le_bytes()).collect::<Vec<_>>();
+    let values: Vec<_> = std::iter::repeat_with(value).take(3000).collect();
+    for (n, value) in values.iter().enumerate() {
+        store.put(format!("{n:024}"), value).unwrap();
+    }
+    store.flush().unwrap();
+    let before = calls.records().len();
+    for (n, value) in values.iter().enumerate().step_by(7) {
+        assert_eq!(store.get(format!("{n:024}")).unwrap().as_ref(), Some(value));
+    }
+    let calls = calls.records();
+    let reads = calls[before..].iter().map(|one| &one.call).filter(|call| call.op == Op::Read);
+    let reads: Vec<_> = reads.filter(|call| (3000..4097).contains(&call.len)).collect();
+    let two = reads.iter().filter(|call| call.offset / 4096 < (call.offset + call.len - 1) / 4096);
+    (reads.len(), two.count())
+}
+
+/// A cache tier keeps whole pages: blocks that began anywhere took the room of two, and its hits were few.
+#[test]
+fn blocks_lie_in_pages_where_the_pool_has_a_cache_tier() {
+    for has_tier in [true, false] {
+        let (calls, clock) = (TraceLog::new(100_000), Clock::simulated());
+        let slow = Trace::new(Mem::new("slow"), "slow", &calls, &clock);
+        let slow = Volume::other("slow", slow, Contract::unlimited());
+        let pool = match has_tier {
+            true => {
+                let fast = Volume::memory("fast", Contract::unlimited());
+                Pool::builder().tier("cached", fast, slow, Tiering::default().size(16 * MIB))
+            }
+            false => Pool::builder().volume(slow),
+        };
+        let options = Options { cache_data: false, ..small() };
+        let pool = Arc::new(pool.open().unwrap());
+        let store = Store::builder().pool(pool).options(options).open().unwrap();
+        let (reads, two) = reads_of_values(&store, &calls);
+        assert!(reads > 100, "{reads} reads");
+        assert!(if has_tier { two == 0 } else { two > reads / 2 }, "{two} of {reads}: {has_tier}");
+    }
 }
 
 #[test]
