@@ -19,8 +19,9 @@ const SYNC_INTERVAL_LAX: Duration = Duration::from_secs(30);
 /// What a cache tier keeps at least, in bytes.
 const PAGE: usize = 4096;
 
-/// A block that begins a page ends in it: RocksDB closes it before the record with which it would have more bytes than this less than
-/// a page. They are for its trailer and the last of its restarts.
+/// Bytes by which a block is smaller than a page, for its trailer and the last of its restarts. RocksDB closes a block before the record
+/// that would make it larger, if nine tenths of it are full: with records of up to 400 bytes, a block that begins with a page ends in
+/// it.
 const BLOCK_SPARE: usize = 96;
 
 /// Bytes that may be left empty so that a block lies in one page.
@@ -88,7 +89,7 @@ pub struct Options {
     pub cache_data: bool,
     /// Whether blocks of data end before a page of 4 KiB does, where that leaves at most 512 bytes of it empty. Default: where the
     /// pool has a cache tier, which keeps whole pages: a block of 4 KiB across two of them takes the room of two. Tables grow by up
-    /// to an eighth.
+    /// to an eighth. With records of more than 400 bytes, blocks may be larger than a page all the same.
     pub blocks_in_pages: Option<bool>,
     /// Compression of all levels but the last. Default: LZ4.
     pub compression: Compression,
