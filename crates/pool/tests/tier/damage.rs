@@ -33,6 +33,13 @@ async fn pool(mems: &[Mem; 2]) -> Arc<dyn Volume> {
     Arc::new(Spread::open(members.collect(), opening).await.unwrap())
 }
 
+/// A slow device and a fast one, and the same as volumes.
+fn sides() -> ([Mem; 2], [Arc<dyn Volume>; 2]) {
+    let devices = ["slow", "fast"].map(Mem::new);
+    let volumes = devices.each_ref().map(|mem| Arc::new(mem.clone()) as Arc<dyn Volume>);
+    (devices, volumes)
+}
+
 async fn opened(
     slow: &Arc<dyn Volume>,
     fast: Option<&Arc<dyn Volume>>,
@@ -113,9 +120,7 @@ fn a_log_is_read_from_the_copy_in_which_it_is_whole() {
 #[test]
 fn damaged_marks_need_the_fast_volume() {
     block_on(async {
-        let (slow, fast) = (Mem::new("slow"), Mem::new("fast"));
-        let [slow_volume, fast] =
-            [&slow, &fast].map(|mem| Arc::new(mem.clone()) as Arc<dyn Volume>);
+        let ([slow, _], [slow_volume, fast]) = sides();
         died_dirty(&slow_volume, &fast).await;
         rot(&slow, 2);
         assert_eq!(dirty_marks(&slow).await.unwrap_err().kind(), ErrorKind::Corrupt);
@@ -133,9 +138,7 @@ fn damaged_marks_need_the_fast_volume() {
 #[test]
 fn a_damaged_state_of_the_marks_is_told() {
     block_on(async {
-        let (slow, fast) = (Mem::new("slow"), Mem::new("fast"));
-        let [slow_volume, fast] =
-            [&slow, &fast].map(|mem| Arc::new(mem.clone()) as Arc<dyn Volume>);
+        let ([slow, _], [slow_volume, fast]) = sides();
         died_dirty(&slow_volume, &fast).await;
         let tier = opened(&slow_volume, Some(&fast), back()).await.unwrap();
         tier.flush().await.unwrap();
@@ -161,8 +164,7 @@ fn a_damaged_state_of_the_marks_is_told() {
 #[test]
 fn a_damaged_map_gives_no_older_bytes() {
     block_on(async {
-        let (slow, fast) = (Mem::new("slow"), Mem::new("fast"));
-        let volumes = [&slow, &fast].map(|mem| Arc::new(mem.clone()) as Arc<dyn Volume>);
+        let ([_, fast], volumes) = sides();
         died_dirty(&volumes[0], &volumes[1]).await;
         rot(&fast, 2);
         let refused = opened(&volumes[0], Some(&volumes[1]), back()).await.err().unwrap();
@@ -257,9 +259,7 @@ fn a_flush_writes_dirty_pages_from_the_copy_that_is_whole() {
 #[test]
 fn a_dirty_page_that_no_copy_has_is_stale_until_it_is_written() {
     block_on(async {
-        let (slow, fast) = (Mem::new("slow"), Mem::new("fast"));
-        let [slow_volume, fast_volume] =
-            [&slow, &fast].map(|mem| Arc::new(mem.clone()) as Arc<dyn Volume>);
+        let ([_, fast], [slow_volume, fast_volume]) = sides();
         let tier = opened(&slow_volume, Some(&fast_volume), back()).await.unwrap();
         let object = fill(&tier, "a.inp", UNITS * UNIT, 1).await;
         tier.flush().await.unwrap();
