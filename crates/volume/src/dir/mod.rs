@@ -176,7 +176,6 @@ impl Dir {
             names: Names::default(),
             health: Health::default(),
             room: Room::default(),
-            sets_aside: Verdict::default(),
             _lock: lock,
             path,
             root,
@@ -289,12 +288,10 @@ struct Shared {
     /// One probe at a time: they share a file.
     probing: Mutex<()>,
     /// Whether the volume works.
-    verdict: Verdict<bool>,
+    verdict: Verdict,
     names: Names,
     health: Health,
     room: Room,
-    /// How many bytes a file system that refused a write sets aside.
-    sets_aside: Verdict<u64>,
     _lock: Lock,
 }
 
@@ -382,7 +379,6 @@ impl Shared {
         })
         .map_err(|errno| self.object_error(format_args!("remove {name}"), errno))?;
         self.opened.lock().files.remove(name);
-        self.sets_aside.forget();
         self.health.forget(name);
         self.names.removed();
         Ok(())
@@ -460,13 +456,9 @@ impl Shared {
         self.reach()?;
         let stat =
             fs::fstatvfs(&self.objects).map_err(|errno| self.error("ask for room", errno))?;
-        Ok(self.room.space(&stat, |len| {
-            let try_out = || {
-                let _alone = self.probing.lock();
-                let takes = |&len: &u64| !probe::set_aside(&self.root, len).is_err_and(is_full);
-                room::steps(len).find(takes).unwrap_or(0)
-            };
-            self.sets_aside.ask(Instant::now, try_out)
+        Ok(self.room.space(&stat, Instant::now(), |len| {
+            let _alone = self.probing.lock();
+            !probe::set_aside(&self.root, len).is_err_and(is_full)
         }))
     }
 
@@ -506,7 +498,11 @@ impl Shared {
 
     /// The error of a call on the whole volume.
     fn error(&self, doing: impl fmt::Display, errno: Errno) -> Error {
-        self.room.note(errno);
+        if is_full(errno)
+            && let Ok(stat) = fs::fstatvfs(&self.objects)
+        {
+            self.room.note(&stat, Instant::now());
+        }
         sys::error(&self.path, doing, errno)
     }
 

@@ -1,15 +1,14 @@
 //! The room that a file system has, also where it does not say so: one with a quota may report the room of the whole device.
 //!
-//! Once a file system refused a write for lack of room, it has as much as it sets aside, whatever it reports. A call that asks for
-//! the space tries that, unless the file system itself reports little: its last bytes are for work that frees room.
+//! A file system that refused a write for lack of room has no more than what was removed since, whatever it reports. Whether it
+//! has more after all, as when a quota was raised, is tried now and then.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use policy::units::{KIB, MIB};
+use parking_lot::Mutex;
+use policy::units::{GIB, MIB};
 use rustix::fs::StatVfs;
-use rustix::io::Errno;
 
-use super::sys::is_full;
 use crate::Space;
 
 /// Files that a volume keeps for work that frees room. The reserve of a store has room for about forty tables of the usual
@@ -17,53 +16,94 @@ use crate::Space;
 const FILES_SPARE: u64 = 64;
 /// It keeps at most this part of all its files, 1/5.
 const FILES_SHARE: u64 = 5;
-/// What a file system that refused a write must be able to set aside, in bytes, before its report counts again.
-const TRIED: u64 = 16 * MIB;
-/// The least that is tried.
-const LEAST: u64 = 64 * KIB;
+/// A report is right if it tells at most this many bytes more than what was removed since the last refusal: a write is refused
+/// before the last byte is taken, and others take and remove bytes meanwhile.
+const NEAR: u64 = 16 * MIB;
+/// With this much room, nobody needs to know whether there is more, and trying it would take all of it for a moment.
+const PLENTY: u64 = GIB;
+/// The time from a refusal, or from a try that failed, to the next try.
+const REFUSED: Duration = Duration::from_secs(10);
+/// The time from a try that was right to the next one.
+const TAKEN: Duration = Duration::from_secs(1);
 
-/// Whether the file system refused a write for lack of room.
+/// What is known of the room beside what the file system reports.
 #[derive(Default)]
-pub(super) struct Room {
-    refused: AtomicBool,
+pub(super) struct Room(Mutex<Option<Limit>>);
+
+/// Where the file system refused a write.
+struct Limit {
+    /// The bytes that were used on it then, by whomever.
+    used: u64,
+    /// How many more are tried next.
+    more: u64,
+    try_at: Instant,
+}
+
+impl Limit {
+    /// A try of `more` bytes beyond the limit follows after the time `wait`.
+    fn at(used: u64, more: u64, wait: Duration, now: Instant) -> Self {
+        Self { used, more, try_at: now + wait }
+    }
 }
 
 impl Room {
-    /// Takes note of an error.
-    pub(super) fn note(&self, errno: Errno) {
-        if is_full(errno) {
-            self.refused.store(true, Ordering::Relaxed);
+    /// Takes note that the file system refused a write for lack of room.
+    pub(super) fn note(&self, stat: &StatVfs, now: Instant) {
+        // It lacks files (inodes), and reports that.
+        if lacks_files(stat) {
+            return;
         }
+        let mut limit = self.0.lock();
+        let used = used(stat);
+        // A large write is refused some way before the limit that a smaller one met.
+        let known = limit.as_ref().map(|limit| limit.used).filter(|&known| known <= used + NEAR);
+        *limit = Some(Limit::at(known.map_or(used, |known| known.max(used)), NEAR, REFUSED, now));
     }
 
-    /// The space that the file system reports. Once it refused a write and reports more than [`TRIED`], only as much is free
-    /// as it sets aside: `sets_aside` tries this many bytes, then fewer. Once it sets all of them aside, its report counts
-    /// again.
-    pub(super) fn space(&self, stat: &StatVfs, sets_aside: impl FnOnce(u64) -> u64) -> Space {
+    /// The space of a file system that reports `stat`. `takes` tries whether it takes a number of bytes.
+    pub(super) fn space(
+        &self,
+        stat: &StatVfs,
+        now: Instant,
+        takes: impl FnOnce(u64) -> bool,
+    ) -> Space {
         let space = space_of(stat);
-        if space.free <= TRIED || !self.refused.load(Ordering::Relaxed) {
+        let mut limit = self.0.lock();
+        let Some(known) = &mut *limit else { return space };
+        let used = used(stat);
+        let free = known.used.saturating_sub(used);
+        if free + NEAR >= space.free {
             return space;
         }
-        let free = sets_aside(TRIED);
-        if free < TRIED {
+        if free >= PLENTY || now < known.try_at {
             return Space { free, ..space };
         }
-        self.refused.store(false, Ordering::Relaxed);
-        space
+        let tried = (free + known.more).min(space.free);
+        if !takes(tried) {
+            *known = Limit::at(known.used, NEAR, REFUSED, now);
+            return Space { free, ..space };
+        }
+        *known = Limit::at(used + tried, known.more * 2, TAKEN, now);
+        Space { free: tried, ..space }
     }
 }
 
-/// The bytes to try, the most first.
-pub(super) fn steps(most: u64) -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(most), |len| Some(len / 2)).take_while(|&len| len >= LEAST)
+/// The bytes that are used.
+fn used(stat: &StatVfs) -> u64 {
+    stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize
 }
 
-/// The room that a file system reports. One that runs out of files (inodes) has none, whatever its free bytes: a user's
-/// write would take a file that a flush, a compaction or a delete needs.
-fn space_of(stat: &StatVfs) -> Space {
+/// Whether it runs out of files (inodes).
+fn lacks_files(stat: &StatVfs) -> bool {
     // File systems that make files while they have bytes report zero files in all.
     let spare = FILES_SPARE.min(stat.f_files / FILES_SHARE);
-    let lacks_files = stat.f_files > 0 && stat.f_favail <= spare;
+    stat.f_files > 0 && stat.f_favail <= spare
+}
+
+/// The room that a file system reports. One that runs out of files has none, whatever its free bytes: a user's write would
+/// take a file that a flush, a compaction or a delete needs.
+fn space_of(stat: &StatVfs) -> Space {
+    let lacks_files = lacks_files(stat);
     let free = if lacks_files { 0 } else { stat.f_bavail * stat.f_frsize };
     Space { total: stat.f_blocks * stat.f_frsize, free, lacks_files }
 }
@@ -72,41 +112,122 @@ fn space_of(stat: &StatVfs) -> Space {
 mod tests {
     use super::*;
 
-    /// Quotas of users, and those of btrfs, are not in what the file system reports: users' writes once took the room that was
-    /// kept for deletes.
-    #[test]
-    fn a_file_system_that_refused_a_write_has_no_room_until_it_sets_some_aside() {
-        let mut stat = rustix::fs::statvfs("/dev/shm").unwrap();
-        (stat.f_frsize, stat.f_bavail) = (4096, 1 << 20);
-        (stat.f_files, stat.f_favail) = (0, 0);
-        let (room, all) = (Room::default(), 4 << 30);
-        let free = |stat: &StatVfs, takes: u64| {
-            let sets_aside = |most| steps(most).find(|&len| len <= takes).unwrap_or(0);
-            room.space(stat, sets_aside).free
-        };
-        for errno in [Errno::DQUOT, Errno::NOSPC] {
-            assert_eq!(free(&stat, 0), all, "no write was refused");
-            room.note(errno);
-            room.note(Errno::IO);
-            assert_eq!([free(&stat, 0), free(&stat, TRIED - 1)], [0, TRIED / 2]);
-            assert_eq!([free(&stat, TRIED), free(&stat, 0)], [all, all]);
+    const BLOCK: u64 = 4096;
+
+    /// A file system of 8 GiB under a quota that does not show, and the time.
+    struct Quota {
+        room: Room,
+        used: u64,
+        quota: u64,
+        now: Instant,
+        tries: Vec<u64>,
+    }
+
+    impl Quota {
+        /// It is full, and refused a write.
+        fn full(quota: u64) -> Self {
+            let (room, now) = (Room::default(), Instant::now());
+            let mut full = Self { room, used: quota, quota, now, tries: Vec::new() };
+            assert_eq!(full.free(), 8 * GIB - quota, "no write was refused");
+            full.refuse();
+            full
         }
+
+        fn stat(&self) -> StatVfs {
+            let mut stat = rustix::fs::statvfs("/dev/shm").unwrap();
+            (stat.f_frsize, stat.f_blocks, stat.f_files) = (BLOCK, 8 * GIB / BLOCK, 0);
+            stat.f_bfree = stat.f_blocks - self.used / BLOCK;
+            stat.f_bavail = stat.f_bfree;
+            stat
+        }
+
+        fn refuse(&self) {
+            self.room.note(&self.stat(), self.now);
+        }
+
+        fn free(&mut self) -> u64 {
+            let stat = self.stat();
+            let takes = |len| {
+                self.tries.push(len);
+                self.used + len <= self.quota
+            };
+            self.room.space(&stat, self.now, takes).free
+        }
+
+        fn after(&mut self, wait: Duration) -> u64 {
+            self.now += wait;
+            self.free()
+        }
+    }
+
+    /// The report counted again once 16 MiB were set aside. A store compacted as if half of the device were free, and several
+    /// compactions took the last room at once, for good.
+    #[test]
+    fn a_file_system_that_refused_a_write_has_what_was_removed_since() {
+        let mut ext4 = Quota::full(400 * MIB);
+        assert_eq!(ext4.free(), 0);
+        ext4.used -= 100 * MIB;
+        assert_eq!([ext4.free(), ext4.after(REFUSED)], [100 * MIB; 2]);
+        assert_eq!(ext4.tries, [116 * MIB]);
+        ext4.used += 70 * MIB;
+        assert_eq!([ext4.after(REFUSED / 2), ext4.after(REFUSED)], [30 * MIB; 2]);
+        assert_eq!(ext4.tries, [116 * MIB, 46 * MIB]);
+    }
+
+    #[test]
+    fn a_quota_that_was_raised_is_found_step_by_step() {
+        let mut ext4 = Quota::full(400 * MIB);
+        ext4.quota = 8 * GIB;
+        ext4.used -= 10 * MIB;
+        let mut found = vec![ext4.after(REFUSED / 2), ext4.after(REFUSED / 2)];
+        found.extend((0..7).map(|_| ext4.after(TAKEN)));
+        let mib = [10, 26, 58, 122, 250, 506, 1018, 2042, 2042];
+        assert_eq!(found, mib.map(|mib| mib * MIB));
+        // The next refusal is of the file system itself.
+        ext4.used = 8 * GIB - MIB;
+        ext4.refuse();
+        ext4.used -= 5 * GIB;
+        assert_eq!(ext4.free(), 5 * GIB + MIB);
+    }
+
+    /// A write of 5 MiB is refused up to 5 MiB before one of a page is.
+    #[test]
+    fn a_refusal_before_the_known_limit_does_not_lower_it_unless_it_is_far() {
+        let mut ext4 = Quota::full(400 * MIB);
+        ext4.used -= NEAR;
+        ext4.refuse();
+        assert_eq!(ext4.free(), NEAR);
+        // The user's other files take a part of the quota.
+        ext4.used -= MIB;
+        ext4.refuse();
+        assert_eq!(ext4.free(), 0);
+        ext4.used += 3 * MIB;
+        ext4.refuse();
+        ext4.used -= 2 * MIB;
+        assert_eq!(ext4.free(), 2 * MIB);
     }
 
     /// A try takes room for a moment. Of a nearly full file system it once took all that was left, from the deletes.
     #[test]
     fn the_last_bytes_of_a_file_system_are_not_taken_for_a_try() {
-        let mut stat = rustix::fs::statvfs("/dev/shm").unwrap();
-        (stat.f_frsize, stat.f_files, stat.f_favail) = (4096, 0, 0);
-        let room = Room::default();
-        room.note(Errno::NOSPC);
-        for pages in [0, 1, TRIED / 4096] {
-            stat.f_bavail = pages;
-            let tries = |_| panic!("it reports {pages} pages");
-            assert_eq!(room.space(&stat, tries).free, pages * 4096);
+        let mut ext4 = Quota::full(8 * GIB);
+        for left in [0, BLOCK, NEAR, PLENTY] {
+            ext4.used = ext4.quota - left;
+            assert_eq!(ext4.after(REFUSED), left);
         }
-        stat.f_bavail = TRIED / 4096 + 1;
-        assert_eq!(room.space(&stat, |most| most / 2).free, TRIED / 2, "the refusal still counts");
+        assert_eq!(ext4.tries, []);
+    }
+
+    /// It would have no bytes, either, until many were removed.
+    #[test]
+    fn a_lack_of_files_is_not_one_of_bytes() {
+        let ext4 = Quota::full(400 * MIB);
+        let mut stat = ext4.stat();
+        (stat.f_files, stat.f_favail) = (10_000, 64);
+        let room = Room::default();
+        room.note(&stat, ext4.now);
+        stat.f_favail = 65;
+        assert_eq!(room.space(&stat, ext4.now, |_| false).free, 8 * GIB - 400 * MIB);
     }
 
     /// Users' writes once took the last inodes, and the deletes that would have freed some failed.

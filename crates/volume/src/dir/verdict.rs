@@ -1,5 +1,5 @@
 //! What the last probe of a volume found: whether it works, which tells a device that cannot read or write some bytes from one
-//! that is gone, since both answer with the same errors; and how much room it has.
+//! that is gone, since both answer with the same errors.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 /// time. If the volume goes away within this time, reads that fail until its end count as damage.
 const HOLDS: Duration = Duration::from_secs(1);
 
-/// What the last probe found.
+/// What the last probe found: whether the volume works.
 #[derive(Default)]
-pub(super) struct Verdict<T>(Mutex<Option<(Instant, T)>>);
+pub(super) struct Verdict(Mutex<Option<(Instant, bool)>>);
 
-impl<T: Copy> Verdict<T> {
+impl Verdict {
     /// What the last probe found if it is recent, else what `probe` finds. One probe runs at a time: callers that come
     /// meanwhile wait for its result.
-    pub(super) fn ask(&self, now: impl Fn() -> Instant, probe: impl FnOnce() -> T) -> T {
+    pub(super) fn ask(&self, now: impl Fn() -> Instant, probe: impl FnOnce() -> bool) -> bool {
         let mut last = self.0.lock();
         if let Some((at, found)) = *last
             && now().saturating_duration_since(at) < HOLDS
@@ -26,11 +26,6 @@ impl<T: Copy> Verdict<T> {
         let found = probe();
         *last = Some((now(), found));
         found
-    }
-
-    /// Makes the next caller probe.
-    pub(super) fn forget(&self) {
-        *self.0.lock() = None;
     }
 }
 
