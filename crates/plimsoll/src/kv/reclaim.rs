@@ -99,6 +99,9 @@ impl Inner {
         owed: &mut Owed,
         stop: &ThreadStop,
     ) -> Result<(), String> {
+        if self.room().is_scarce() {
+            self.room().free_removed();
+        }
         if !steps.look(self, stop) {
             return self.reclaim(owed, stop);
         }

@@ -325,6 +325,11 @@ impl Room {
         (there.for_users(&self.sizes), FilesLack { volumes: pool.lack_files, of: pool.volumes })
     }
 
+    /// Frees the room of tables that RocksDB has removed. Usually the next table does that; where none finds room, none does.
+    pub(super) fn free_removed(&self) {
+        block_on(self.pool.free_removed());
+    }
+
     /// The room now.
     pub(super) fn there(&self, unflushed: u64, merge: Level0Merge) -> room::Room {
         let there = block_on(self.pool.room());

@@ -72,6 +72,7 @@ impl Steps {
         let Some(episode) = &mut self.episode else { return false };
         let begun = store.largest_merge();
         loop {
+            store.room().free_removed();
             let (family, room) = store.largest_merge();
             // A merge that fits but failed lacks something that is not known here.
             if room.lacks() == 0 && !std::mem::take(&mut due) {

@@ -51,21 +51,13 @@ impl Spread {
         let kind = Kind::of(&intent);
         pool.catalog.must_be_free(name)?;
         pool.journal.ready().await?;
-        let (made, checksum) = match pool.coding.code_for(data.len() as u64) {
-            Some(code) => {
-                let (intent, source) = (&intent, Source::Bytes(&data));
-                let encoding = Encoding { name, code, kind, intent, source, io };
-                let encoded = self.encode(encoding).await?;
-                if encoded.is_short {
-                    pool.replication.due();
-                }
-                (Made { id: encoded.id, kind, copies: encoded.fragments }, encoded.checksum)
+        let made = match self.make_whole(name, kind, &intent, &data, io).await {
+            Err(e) if self.frees_for(&e).await => {
+                self.make_whole(name, kind, &intent, &data, io).await
             }
-            None => {
-                let made = self.make(name, kind, &intent, Some((&data, io))).await?;
-                (made, xxhash_rust::xxh3::xxh3_64(&data))
-            }
+            made => made,
         };
+        let (made, checksum) = made?;
         let committed = Some(Committed { len: data.len() as u64, checksum: Some(checksum) });
         let (id, copies) = (made.id, made.copies());
         let create = Record::Create { id, kind, copies, committed, name: name.clone() };
@@ -80,12 +72,42 @@ impl Spread {
         let (pool, kind) = (&self.0, Kind::of(intent));
         pool.catalog.must_be_free(name)?;
         pool.journal.ready().await?;
-        let made = self.make(name, kind, intent, None).await?;
+        let made = match self.make(name, kind, intent, None).await {
+            Err(e) if self.frees_for(&e).await => self.make(name, kind, intent, None).await,
+            made => made,
+        };
+        let made = made?;
         let inode = Inode::new(name, made.id, kind, &made.copies, &pool.members);
         let named = pool.catalog.create_empty(inode);
         let (lsn, inode) = self.keep_or_drop(&made, named).await?;
         pool.journal.written(lsn).await?;
         Ok(inode)
+    }
+
+    /// Makes the copies or fragments of an object of `data`, whose checksum it gives.
+    async fn make_whole(
+        &self,
+        name: &Name,
+        kind: Kind,
+        intent: &Intent,
+        data: &IoBuf,
+        io: Io,
+    ) -> Result<(Made, u64)> {
+        let Some(code) = self.0.coding.code_for(data.len() as u64) else {
+            let made = self.make(name, kind, intent, Some((data, io))).await?;
+            return Ok((made, xxhash_rust::xxh3::xxh3_64(data)));
+        };
+        let source = Source::Bytes(data);
+        let encoded = self.encode(Encoding { name, code, kind, intent, source, io }).await?;
+        if encoded.is_short {
+            self.0.replication.due();
+        }
+        Ok((Made { id: encoded.id, kind, copies: encoded.fragments }, encoded.checksum))
+    }
+
+    /// Whether what failed is worth another try: it lacked room, and removed objects had some still.
+    async fn frees_for(&self, error: &Error) -> bool {
+        error.kind() == ErrorKind::OutOfSpace && self.free_removed().await
     }
 
     /// Removes the leaf objects of an object that got no name.

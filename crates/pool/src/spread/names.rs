@@ -125,7 +125,8 @@ impl Spread {
     }
 
     /// Removes an object without waiting for a device. The name is gone at once, even after a crash of the
-    /// process; the bytes are freed when a later call makes the manifest durable. A crash of the machine
+    /// process; the bytes are freed when a later call makes the manifest durable, or
+    /// finds no room for an object, or by [`Spread::free_removed`]. A crash of the machine
     /// before that may bring the object back. For callers that remove many.
     ///
     /// # Errors

@@ -42,6 +42,19 @@ impl Spread {
         }
     }
 
+    /// Frees the bytes of objects that were [removed](Spread::remove_soon) without a wait; says whether there were any. That costs a
+    /// sync of the manifest. For callers that lack room: what makes an object does it by itself.
+    pub async fn free_removed(&self) -> bool {
+        if !self.0.catalog.has_condemned() {
+            return false;
+        }
+        let freed = self.flush().await;
+        if let Err(error) = &freed {
+            tracing::debug!(%error, "removed objects keep their room");
+        }
+        freed.is_ok()
+    }
+
     /// The same for users of the pool as one volume: what they can still write, each copy counted once.
     ///
     /// # Errors

@@ -9,11 +9,12 @@ use pool::Member;
 use pool::spread::{Opening, Spread};
 use volume::layer::call::Op as Call;
 use volume::layer::fault::{Effect, Rule};
+use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{ErrorKind, Intent, Io, IoBuf, Object, Volume};
 
 use crate::faults::Rig;
-use crate::rig::{IO, POOL, get, mems, name, put};
+use crate::rig::{IO, POOL, get, members, mems, name, put};
 use crate::together::mend;
 
 const COPY: Io = Io::new(Origin::Copy, Step::Data);
@@ -60,6 +61,37 @@ async fn keeps(rig: &Rig, pool: Spread, copies: usize, wanted: &[u8]) {
     let pool = open(rig, copies).await;
     all_is_there(&pool).await;
     assert_eq!(pool.check().await.unwrap().findings, []);
+}
+
+/// Their bytes went with the next sync of the manifest, which came with the next object, for which they left no room: after failed
+/// compactions a key-value store stayed full for good.
+#[test]
+fn objects_that_were_removed_without_a_wait_leave_their_room_to_the_next_one() {
+    const LEN: usize = 512 << 10;
+    let volumes: Vec<_> =
+        ["a", "b"].map(|label| Mem::with_capacity(label, 3 * LEN as u64 / 2)).into();
+    block_on(async {
+        let opening = Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2);
+        let pool = Spread::open(members(&volumes), opening).await.unwrap();
+        let full = vec![1; LEN];
+        for round in 0..4 {
+            let last = name(&format!("t{round}"));
+            match round % 2 {
+                0 => put(&pool, last.as_str(), &full).await.unwrap(),
+                _ => {
+                    let intent = Intent { len: Some(LEN as u64), ..Intent::DATA };
+                    let object = pool.create(&last, &intent).await.unwrap();
+                    object.write_at(0, IoBuf::from(&full[..]), IO).await.unwrap();
+                    object.sync(IO).await.unwrap();
+                }
+            }
+            assert!(pool.room().await.writable < LEN as u64);
+            pool.remove_soon(&last).await.unwrap();
+        }
+        assert!(pool.free_removed().await, "the last one's");
+        assert!(pool.room().await.writable > LEN as u64);
+        assert!(!pool.free_removed().await, "nothing is left");
+    });
 }
 
 /// The key-value store failed such reads for lack of space.

@@ -175,6 +175,11 @@ impl Catalog {
         copies.ok_or_else(|| gone(id))
     }
 
+    /// Whether bytes of removed objects wait for a sync of the manifest.
+    pub(super) fn has_condemned(&self) -> bool {
+        !self.table.lock().condemned.is_empty()
+    }
+
     /// Whether more bytes of removed objects wait for a sync of the manifest than should.
     pub(super) fn must_bury(&self) -> bool {
         self.table.lock().condemned.len() > CONDEMNED_MAX
