@@ -54,12 +54,6 @@ impl Bits {
         set.sum()
     }
 
-    /// Sets the pages that `other` has.
-    pub(super) fn set_common(&mut self, entry: Slot, pages: &Range<u32>, other: &Self) {
-        let (words, others) = (self.of_mut(entry), other.of(entry));
-        masks(pages).for_each(|(word, mask)| words[word] |= mask & others[word]);
-    }
-
     /// Clears pages; returns how many were set.
     pub(super) fn clear(&mut self, entry: Slot, pages: &Range<u32>) -> u32 {
         let words = self.of_mut(entry);
@@ -71,27 +65,26 @@ impl Bits {
         cleared.sum()
     }
 
-    /// Clears the pages that `other` does not have.
-    pub(super) fn clear_others(&mut self, entry: Slot, pages: &Range<u32>, other: &Self) {
-        let (words, others) = (self.of_mut(entry), other.of(entry));
-        masks(pages).for_each(|(word, mask)| words[word] &= others[word] | !mask);
+    /// Clears pages that do not stay; returns how many were cleared.
+    pub(super) fn retain(&mut self, entry: Slot, stays: impl Fn(u32) -> bool) -> u32 {
+        let mut cleared = 0;
+        for (number, word) in (0..).zip(self.of_mut(entry)) {
+            let mut left = *word;
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                if !stays(number * 64 + bit) {
+                    *word &= !(1 << bit);
+                    cleared += 1;
+                }
+            }
+        }
+        cleared
     }
 
-    pub(super) fn clear_all(&mut self, entry: Slot) -> u32 {
-        let words = self.of_mut(entry).iter_mut();
-        words.map(|word| std::mem::take(word).count_ones()).sum()
-    }
-
-    /// Clears what `other` does not have; returns how many were cleared.
-    pub(super) fn keep(&mut self, entry: Slot, other: &Self) -> u32 {
-        let words = self.of_mut(entry).iter_mut().zip(other.of(entry));
-        words
-            .map(|(word, other)| {
-                let lost = *word & !other;
-                *word &= other;
-                lost.count_ones()
-            })
-            .sum()
+    /// How many pages are set.
+    pub(super) fn count(&self, entry: Slot) -> u32 {
+        self.of(entry).iter().map(|word| word.count_ones()).sum()
     }
 
     /// The bytes of one entry.
@@ -136,18 +129,7 @@ mod tests {
         assert_eq!(bits.set(1, &(62..65)), 0);
         assert!(bits.has_all(1, &(60..65)) && !bits.has_all(1, &(59..65)) && !bits.has_any(0));
         assert_eq!(bits.clear(1, &(0..61)), 1);
-        let mut other = Bits::new(65);
-        other.grow();
-        other.grow();
-        other.set(1, &(64..65));
-        other.set_common(1, &(60..64), &bits);
-        assert!(other.has_all(1, &(61..64)) && !other.has(1, 60));
-        other.set(1, &(59..61));
-        other.clear_others(1, &(60..65), &bits);
-        assert!(other.has(1, 59) && !other.has(1, 60) && other.has_all(1, &(61..65)));
-        other.clear(1, &(0..64));
-        assert_eq!(bits.keep(1, &other), 3);
+        assert_eq!((bits.count(1), bits.retain(1, |page| page == 64)), (4, 3));
         assert!(bits.has(1, 64) && !bits.has(1, 63));
-        assert_eq!(bits.clear_all(1), 1);
     }
 }

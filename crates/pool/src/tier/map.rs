@@ -7,8 +7,8 @@
 //!     │         release: no pin, no mark        ▼
 //!     └──────────────────────────────────── waiting
 //! ```
-//! An *entry* is what is known of one unit: a table of its pages' places, and two bitmaps, of pages that are *valid* and of
-//! those *seen* by a read since the last visit of the eviction, which need not be valid. A page that a change drops keeps its place, and the next
+//! An *entry* is what is known of one unit: a table of its pages' places, a bitmap of pages that are *valid*, and a count of
+//! reads of each page, which need not be valid. A page that a change drops keeps its place, and the next
 //! write or fill uses it again.
 //!
 //! An entry that the durable checkpoint names is *marked*. A marked entry keeps its unit, and each place that it loses
@@ -38,10 +38,14 @@ use super::record::Placed;
 use super::route::PAGE;
 use super::sums::Sum;
 use super::table::{Run, Table};
+use super::uses::Uses;
 
 pub(super) use dirty::Pages;
 
 const NONE: Slot = Slot::MAX;
+
+/// Reads that pages of a checkpoint count for.
+const RESTORED: u8 = 2;
 
 /// Bits of an entry.
 const HELD: u8 = 1;
@@ -93,8 +97,8 @@ pub(super) struct Map {
     entries: Vec<Entry>,
     pins: Arc<PinCounts>,
     valid: Bits,
-    /// Pages that were read since the last visit of the eviction.
-    seen: Bits,
+    /// Reads of pages.
+    uses: Uses,
     /// Pages whose newest bytes are only here.
     dirty: Bits,
     /// Dirty pages that the journal names.
@@ -133,7 +137,7 @@ impl Map {
             entries: Vec::new(),
             pins: Arc::new(PinCounts::new(size.entries)),
             valid: Bits::new(size.pages),
-            seen: Bits::new(size.pages),
+            uses: Uses::new(size.pages, size.places),
             dirty: Bits::new(size.pages),
             recorded: Bits::new(size.pages),
             flushing: Bits::new(size.pages),
@@ -202,7 +206,7 @@ impl Map {
         entry.flags = HELD | RANKED;
         entry.table = table;
         entry.next = std::mem::replace(&mut self.buckets[bucket], at);
-        self.seen.clear_all(at);
+        self.uses.clear(at);
         self.policy.insert(at, key(unit), bytes);
     }
 
@@ -213,15 +217,10 @@ impl Map {
         let (next, flags, dirty_since) = (NONE, 0, 0);
         let entry = Entry { unit, next, promoted, flags, table, dirty_since, sums };
         self.entries.push(entry);
-        for bits in [
-            &mut self.valid,
-            &mut self.seen,
-            &mut self.dirty,
-            &mut self.recorded,
-            &mut self.flushing,
-        ] {
+        for bits in [&mut self.valid, &mut self.dirty, &mut self.recorded, &mut self.flushing] {
             bits.grow();
         }
+        self.uses.grow();
     }
 
     /// Puts a unit of a sound checkpoint back into its entry; false if the entry or the unit cannot be.
@@ -246,8 +245,8 @@ impl Map {
         self.hold(at, unit, table);
         for run in placed.runs.iter().chain(&placed.dirty) {
             self.set(at, &run.pages());
-            // The checkpoint does not say which were read lately, so the first visit takes none.
-            self.see(at, &run.pages());
+            // The checkpoint does not say how often they were read: the first visits take none.
+            self.uses.raise(at, &run.pages(), RESTORED);
         }
         self.restore_dirty(at, &placed.dirty);
         true
@@ -310,19 +309,20 @@ impl Map {
         self.entries[entry as usize].table.runs(pages)
     }
 
-    /// A user read these pages: those that are valid have been seen.
+    /// A user read these pages. Reads of those that are valid count.
     pub(super) fn see(&mut self, entry: Slot, pages: &Range<u32>) {
-        self.seen.set_common(entry, pages, &self.valid);
+        let valid = &self.valid;
+        self.uses.add(entry, pages.clone().filter(|&page| valid.has(entry, page)));
     }
 
-    /// A user read pages that are not valid: they have been seen. Returns those from the first to the last one that was seen
-    /// before or has a place.
+    /// A user read pages that are not valid. Returns those from the first to the last one that was read often enough to be worth
+    /// room, or has a place.
     pub(super) fn see_again(&mut self, entry: Slot, pages: &Range<u32>) -> Range<u32> {
+        self.uses.add(entry, pages.clone());
         let table = &self.entries[entry as usize].table;
-        let is_worth = |&page: &u32| self.seen.has(entry, page) || table.find(page).is_some();
+        let is_worth = |&page: &u32| self.uses.is_worth(entry, page) || table.find(page).is_some();
         let first = pages.clone().find(is_worth);
         let last = pages.clone().rfind(is_worth);
-        self.seen.set(entry, pages);
         first.zip(last).map_or(0..0, |(first, last)| first..last + 1)
     }
 
@@ -331,10 +331,10 @@ impl Map {
         self.fills.covers(entry, pages)
     }
 
-    /// Makes pages valid, as [`Map::set`], that a fill has installed. It was no read of them: one that is not read again leaves
-    /// at the first visit.
+    /// Makes pages valid, as [`Map::set`], that a fill has installed, as for one read: a page that nobody reads again leaves at one of
+    /// the first visits.
     pub(super) fn set_filled(&mut self, entry: Slot, pages: &Range<u32>) {
-        self.seen.clear_others(entry, pages, &self.valid);
+        self.uses.raise(entry, pages, 1);
         self.set(entry, pages);
     }
 

@@ -48,6 +48,7 @@ mod table;
 mod tier;
 mod track;
 mod turns;
+mod uses;
 
 pub use admit::{Admission, Admit, Always};
 pub use dirty::{Marks, dirty_marks};

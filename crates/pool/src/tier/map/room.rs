@@ -1,7 +1,9 @@
 //! Entries and places given, and taken back from what is worth least.
 //!
-//! The policy chooses a unit; of its pages only those go that no read saw since its last visit: a clock by page inside a
-//! policy by unit. So a few hot pages stay whatever else their unit holds, and room is lost by the page.
+//! The policy chooses a unit; of its pages only those go that were not read often enough of late ([`Uses`]): counts by page inside
+//! a policy by unit. So a few hot pages stay whatever else their unit holds, and room is lost by the page.
+//!
+//! [`Uses`]: crate::tier::uses::Uses
 
 use std::ops::Range;
 
@@ -34,8 +36,8 @@ const VISITS_MAX: usize = 32;
 /// What a visit of the eviction takes from its victim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::tier) enum Take {
-    /// The pages that were not read since the last visit; the unit, if none were.
-    Unseen,
+    /// The pages that are not worth their room; the unit, if none is.
+    Unworthy,
     /// The unit.
     Unit,
 }
@@ -72,7 +74,7 @@ impl Map {
             let take = if self.free_entries() < entries {
                 Take::Unit
             } else if self.room() < places {
-                Take::Unseen
+                Take::Unworthy
             } else {
                 return true;
             };
@@ -159,7 +161,7 @@ impl Map {
         let gaps = self.entries[entry as usize].table.gaps(pages);
         let wanted: u32 = gaps.iter().map(|gap| gap.end - gap.start).sum();
         for _ in 0..VISITS_MAX {
-            if self.room() >= wanted || !self.evict(Take::Unseen) {
+            if self.room() >= wanted || !self.evict(Take::Unworthy) {
                 break;
             }
         }
@@ -215,7 +217,7 @@ impl Map {
 
     /// Visits the unit that is worth least; false if all units are in use.
     ///
-    /// A visit that takes nothing clears what was seen, so the next one of the same unit takes all that no read saw since.
+    /// Where visits take little, the next ones take more.
     pub(in crate::tier) fn evict(&mut self, take: Take) -> bool {
         for _ in 0..PASSED_MAX {
             let Some(entry) = self.policy.evict() else { return false };
@@ -239,19 +241,21 @@ impl Map {
         false
     }
 
-    /// Takes the pages that were not seen from a unit that no reader, write or fill uses; false if it has no others.
+    /// Takes the pages that are not worth their room from a unit that no reader, writer or fill uses; false if it has no others.
     fn trim(&mut self, entry: Slot) -> bool {
-        self.seen.keep(entry, &self.valid);
-        self.seen.set_common(entry, &(0..self.size.pages), &self.dirty);
-        if !self.seen.has_any(entry) {
+        self.uses.bring_up(entry);
+        let (uses, dirty) = (&self.uses, &self.dirty);
+        let stays = |page| dirty.has(entry, page) || uses.is_worth(entry, page);
+        let had = self.valid.count(entry);
+        let dropped = self.valid.retain(entry, stays);
+        self.counted.cached_bytes -= u64::from(dropped) * PAGE;
+        self.uses.visited(had, dropped);
+        if dropped == had {
             return false;
         }
-        let dropped = self.valid.keep(entry, &self.seen);
-        self.counted.cached_bytes -= u64::from(dropped) * PAGE;
         let valid = &self.valid;
         let held = &mut self.entries[entry as usize];
         let lost = held.table.retain(|page| valid.has(entry, page));
-        self.seen.clear_all(entry);
         self.counted.trims += u64::from(!lost.is_empty());
         if self.is_marked(entry) {
             let pages = lost.iter().map(|places| places.end - places.start).sum::<u32>();
