@@ -204,7 +204,7 @@ pub struct Tier {
     /// The name of the policy that chooses them now, one of [`POLICIES`]; empty without a fast side.
     #[serde(default)]
     pub policy: String,
-    /// Units that lost the pages which were not read lately, and kept others.
+    /// Units that lost the pages which were read seldom, and kept others.
     #[serde(default)]
     pub trims: u64,
     /// Pages whose places had to wait for a record before they were free.

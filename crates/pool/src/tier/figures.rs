@@ -21,7 +21,7 @@ pub struct Figures {
     pub promotions_dropped: u64,
     /// Units that were evicted from the fast volume in use.
     pub evictions: u64,
-    /// Units that lost the pages which were not read lately, and kept others.
+    /// Units that lost the pages which were read seldom, and kept others.
     pub trims: u64,
     /// Pages whose places had to wait for a record before they were free.
     pub deferred_pages: u64,

@@ -22,7 +22,7 @@ const UNITS_MAX: u64 = 1 << 22;
 
 /// Admits units that [`Filter`] finds hot: by default at the second read within two accesses for each unit that may have
 /// pages on the fast volume, or at the first one soon after an eviction. Window and threshold follow what promotions bring.
-/// Once a unit has a place, each page of it gets one at its second read.
+/// Once a unit has a place, each page of it gets one when it was read often enough, at first at its second read.
 ///
 /// While room is free, every read is admitted. A write never admits its unit, since the slow volume is written anyway, and a
 /// request that continues a sequential run never does. Takes 32 bytes for each unit that may have pages, at most 128 MiB.

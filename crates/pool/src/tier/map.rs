@@ -3,7 +3,7 @@
 //! ```text
 //!            take_entry           place_fill              set
 //!   none ───────────────▶ entry ────────────▶ places ───────────▶ valid pages
-//!     ▲                                         │ evict: pages that were not read lately, or the unit
+//!     ▲                                         │ evict: pages that were read seldom, or the unit
 //!     │         release: no pin, no mark        ▼
 //!     └──────────────────────────────────── waiting
 //! ```

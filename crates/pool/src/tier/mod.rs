@@ -12,7 +12,7 @@
 //!
 //! A unit is a range of an object, 1 MiB by default, of which any pages may be on the fast volume. [`Admit`] says which units
 //! are worth room, by default those read again ([`Lazy`]); `policy::cache` says which lose it: the pages of a unit that
-//! were not read lately, or all.
+//! were read seldom, or all.
 
 mod accesses;
 mod admit;

@@ -296,7 +296,7 @@ fn tiers(page: &mut Page, tiers: &[Tier]) {
     of.family(Gauge, "tier_policy", "1 for the policy that chooses which unit leaves, now", |t| {
         by("policy", POLICIES.map(|policy| (policy, t.policy == policy)))
     });
-    of.counter("tier_trims", "Units that lost pages not read lately, and kept others", |t| t.trims);
+    of.counter("tier_trims", "Units that lost pages read seldom, and kept others", |t| t.trims);
     of.counter(
         "tier_deferred_pages",
         "Pages whose places waited for a record before they were free",
