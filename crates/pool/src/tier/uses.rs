@@ -5,7 +5,8 @@
 //! generation of reads; an entry is brought up to date when it is used.
 //!
 //! The *price* is the count that a page must exceed to get room, and to keep it at a visit. It follows from the visits: where they
-//! free much of what they see, it falls, and where they free next to nothing, it rises.
+//! free much of what they see, it falls, and where they free next to nothing, it rises. Where other pages become hot of which none
+//! reaches it, nothing is installed and nobody visits: so it is halved after a generation without a visit.
 
 use std::ops::Range;
 
@@ -46,6 +47,8 @@ pub(super) struct Uses {
     price: u8,
     /// The part of the pages seen that the last visits freed.
     freed: f32,
+    /// Whether there was a visit in this generation.
+    was_visited: bool,
 }
 
 impl Uses {
@@ -61,6 +64,7 @@ impl Uses {
             length,
             price: 1,
             freed: USUAL,
+            was_visited: false,
         }
     }
 
@@ -78,9 +82,16 @@ impl Uses {
             self.set(entry, page, (count + 1).min(MOST));
             self.left -= 1;
             if self.left == 0 {
-                self.left = self.length;
-                self.generation = self.generation.wrapping_add(1);
+                self.begin_generation();
             }
+        }
+    }
+
+    fn begin_generation(&mut self) {
+        self.left = self.length;
+        self.generation = self.generation.wrapping_add(1);
+        if !std::mem::take(&mut self.was_visited) {
+            self.price /= 2;
         }
     }
 
@@ -115,6 +126,7 @@ impl Uses {
 
     /// A visit saw so many pages, and freed some of them.
     pub(super) fn visited(&mut self, seen: u32, freed: u32) {
+        self.was_visited = true;
         if seen == 0 {
             return;
         }
@@ -190,5 +202,20 @@ mod tests {
         uses.add(0, std::iter::once(3));
         assert!(uses.is_worth(0, 3) && !uses.is_worth(0, 4));
         uses.visited(0, 0);
+    }
+
+    /// A cache full of pages that had been read often, and were not any more, would have taken no others for good.
+    #[test]
+    fn a_price_that_no_page_reaches_falls() {
+        let mut uses = Uses::new(16, 2);
+        uses.grow();
+        (0..400).for_each(|_| uses.visited(10, 0));
+        // Two reads of each page in a generation.
+        let mut read = || {
+            (0..8).for_each(|page| uses.add(0, [page; 2].into_iter()));
+            (0..8).any(|page| uses.is_worth(0, page))
+        };
+        let generations = (0..20).take_while(|_| !read()).count();
+        assert!((1..5).contains(&generations), "{generations}");
     }
 }
