@@ -6,7 +6,7 @@
 //!
 //! The *price* is the count that a page must exceed to get room, and to keep it at a visit. It follows from the visits: where they
 //! free much of what they see, it falls, and where they free next to nothing, it rises. Where other pages become hot of which none
-//! reaches it, nothing is installed and nobody visits: so it is halved after a generation without a visit.
+//! reaches it, the tier installs nothing and makes no visits: so a generation without a visit halves the price.
 
 use std::ops::Range;
 
@@ -124,7 +124,7 @@ impl Uses {
         self.of(entry, page) > self.price
     }
 
-    /// A visit saw so many pages, and freed some of them.
+    /// The eviction visited a unit of `seen` pages, and took `freed` of them.
     pub(super) fn visited(&mut self, seen: u32, freed: u32) {
         self.was_visited = true;
         if seen == 0 {

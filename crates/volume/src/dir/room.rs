@@ -19,7 +19,7 @@ const FILES_SHARE: u64 = 5;
 /// A report is right if it tells at most this many bytes more than what was removed since the last refusal: a write is refused
 /// before the last byte is taken, and others take and remove bytes meanwhile.
 const NEAR: u64 = 16 * MIB;
-/// With this much room, nobody needs to know whether there is more, and trying it would take all of it for a moment.
+/// With this much room, a store need not know whether there is more, and a try would take all of it for a moment.
 const PLENTY: u64 = GIB;
 /// The time from a refusal, or from a try that failed, to the next try.
 const REFUSED: Duration = Duration::from_secs(10);
@@ -160,8 +160,8 @@ mod tests {
         }
     }
 
-    /// The report counted again once 16 MiB were set aside. A store compacted as if half of the device were free, and several
-    /// compactions took the last room at once, for good.
+    /// The report counted again once 16 MiB were set aside, so that a store took the room for its own that a quota kept
+    /// from it.
     #[test]
     fn a_file_system_that_refused_a_write_has_what_was_removed_since() {
         let mut ext4 = Quota::full(400 * MIB);
