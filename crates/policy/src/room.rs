@@ -160,6 +160,8 @@ impl Level0Merge {
 pub struct Room {
     /// Bytes that can be written to the volumes, each copy counted once.
     pub writable: u64,
+    /// Of them, the bytes that are not for compactions.
+    pub last: u64,
     /// Bytes in memtables, which flushes will write.
     pub unflushed: u64,
     /// The next merge.
@@ -184,7 +186,15 @@ impl Room {
     /// Bytes that compactions may write while memtables are flushed.
     #[must_use]
     pub const fn for_compactions(&self) -> u64 {
-        self.writable.saturating_sub(self.unflushed.saturating_add(METADATA))
+        let flushes = self.unflushed.saturating_add(METADATA);
+        self.writable.saturating_sub(if flushes > self.last { flushes } else { self.last })
+    }
+
+    /// The same if memtables may lack room afterwards: half of what there is.
+    #[must_use]
+    pub const fn for_compactions_at_need(&self) -> u64 {
+        let (half, rest) = (self.writable / 2, self.writable.saturating_sub(self.last));
+        if half < rest { half } else { rest }
     }
 
     /// The bytes that the next merge lacks; 0 if it fits.
@@ -311,7 +321,8 @@ mod tests {
             Wanted { memtable: 8 * MIB, memtables: 4, table: 8 * MIB, level_base: 32 * MIB };
         let sizes = sizes(410_000_000, wanted).unwrap();
         let merge = Level0Merge { level0: 49_000_000, base: 63_000_000 };
-        let room = |writable| Room { writable, unflushed: 0, merge };
+        let last = sizes.reserve / 8;
+        let room = |writable| Room { writable, last, unflushed: 0, merge };
         assert!(sizes.reserve < 45_000_000, "{sizes:?}");
         assert_eq!(room(sizes.reserve + 60_000_000).for_users(&sizes), 0);
         let takes = (0..200).map(|n| room(n * 1_000_000));
@@ -329,9 +340,20 @@ mod tests {
     #[test]
     fn a_merge_waits_for_the_flush_of_what_is_in_memory() {
         let merge = Level0Merge { level0: 5 * MIB, base: 10 * MIB };
-        let room = Room { writable: 20 * MIB, unflushed: 3 * MIB, merge };
+        let room = Room { writable: 20 * MIB, last: 0, unflushed: 3 * MIB, merge };
         assert_eq!((room.for_compactions(), room.lacks()), (15 * MIB, 0));
         assert_eq!(Room { unflushed: 4 * MIB, ..room }.lacks(), MIB);
+    }
+
+    /// A step that was planned with the last room would fail each second.
+    #[test]
+    fn compactions_are_planned_without_the_last_room() {
+        let room = Room { writable: 20 * MIB, last: 8 * MIB, ..Room::default() };
+        let at = |unflushed| Room { unflushed, ..room }.for_compactions() / MIB;
+        assert_eq!([0, 6 * MIB, 7 * MIB].map(at), [12, 12, 11], "a flush may take it");
+        assert_eq!(room.for_compactions_at_need(), 10 * MIB);
+        let less = |writable| Room { writable, ..room }.for_compactions_at_need();
+        assert_eq!([12 * MIB, 7 * MIB].map(less), [4 * MIB, 0]);
     }
 
     #[test]

@@ -35,8 +35,9 @@ const DELETED_SHARE: f64 = 0.5;
 const SMALL_LEVEL0_SLOWDOWN: i32 = 8;
 const SMALL_LEVEL0_STOP: i32 = 12;
 
-/// One flush and one compaction at a time on such volumes: the reserve has room for one compaction, not for two.
-const SMALL_JOBS: u32 = 2;
+/// RocksDB's jobs for one flush and one compaction at a time, on such volumes and on full ones: the reserve has room for one
+/// compaction, not for two.
+pub(super) const ONE_AT_A_TIME: i32 = 2;
 
 /// A store's settings. All of them may differ from one opening to the next.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -277,9 +278,9 @@ impl Options {
         rocks.set_target_file_size_base(sizes.table);
         rocks.set_max_bytes_for_level_base(sizes.level_base);
         rocks.add_compact_on_deletion_collector_factory(0, 0, DELETED_SHARE);
-        let mut jobs = self.jobs;
+        let mut jobs = whole(self.jobs);
         if sizes.shrunk {
-            jobs = jobs.min(SMALL_JOBS);
+            jobs = jobs.min(ONE_AT_A_TIME);
             // The reserve has to hold a merge of the first level, and one of any other level.
             rocks.set_level_zero_slowdown_writes_trigger(SMALL_LEVEL0_SLOWDOWN);
             rocks.set_level_zero_stop_writes_trigger(SMALL_LEVEL0_STOP);
@@ -288,7 +289,7 @@ impl Options {
         rocks.set_level_compaction_dynamic_level_bytes(true);
         rocks.set_compression_type(self.compression.into());
         rocks.set_bottommost_compression_type(self.compression_last.into());
-        rocks.set_max_background_jobs(whole(jobs));
+        rocks.set_max_background_jobs(jobs);
         rocks.set_max_open_files(self.tables_open.map_or(-1, whole));
         rocks.set_max_subcompactions(self.subcompactions);
         rocks

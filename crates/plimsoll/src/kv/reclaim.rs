@@ -4,7 +4,8 @@
 //! any time. Where room is scarce, this thread flushes the memtables with the deletes once they free more than that
 //! writes, and RocksDB compacts tables that mostly hold deletes (`CompactOnDeletion`). If RocksDB is idle and room is
 //! still scarce, the thread compacts the keys that were deleted, as [`policy::reclaim`] chooses them: the tables say
-//! where deletes are, so a restart forgets little of what is owed. Where compactions find no room, it takes small steps
+//! where deletes are, so a restart forgets little of what is owed. Compactions run one at a time as long as room is
+//! scarce: the reserve is for one. Where compactions find no room, it takes small steps
 //! first: see [`Steps`].
 
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use policy::reclaim::{self, Compaction, Table};
 use policy::time::Instant;
 use policy::units::Bytes;
 use rust_rocksdb::{
-    CompactOptions, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, LiveFile, properties,
+    CompactOptions, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, LiveFile, Options as RocksOptions,
+    properties,
 };
 use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
 
 use super::inner::Inner;
+use super::options::ONE_AT_A_TIME;
 use super::steps::Steps;
 use crate::stop::ThreadStop;
 
@@ -86,6 +89,8 @@ impl Drop for Reclaim {
 pub(super) struct Owed {
     /// The last compaction failed, or none was worth it; the next one does not begin before this time.
     not_before: Option<Instant>,
+    /// RocksDB makes one compaction at a time.
+    one_at_a_time: bool,
 }
 
 impl Inner {
@@ -99,8 +104,12 @@ impl Inner {
         owed: &mut Owed,
         stop: &ThreadStop,
     ) -> Result<(), String> {
-        if self.room().is_scarce() {
+        let scarce = self.room().is_scarce();
+        if scarce {
             self.room().free_removed();
+        }
+        if std::mem::replace(&mut owed.one_at_a_time, scarce) != scarce {
+            self.set_one_at_a_time(scarce);
         }
         if !steps.look(self, stop) {
             return self.reclaim(owed, stop);
@@ -110,6 +119,21 @@ impl Inner {
             self.flush_deletes()?;
         }
         Ok(())
+    }
+
+    /// Makes RocksDB run one compaction at a time, or again as many as it was opened with. Those that run go on.
+    fn set_one_at_a_time(&self, one: bool) {
+        let opened = self.with_families(|families| {
+            families.get(DEFAULT_COLUMN_FAMILY_NAME).map(RocksOptions::get_max_background_jobs)
+        });
+        let Some(opened) = opened else { return };
+        let jobs = if one { opened.min(ONE_AT_A_TIME) } else { opened };
+        if let Err(error) =
+            self.rocks().set_db_options(&[("max_background_jobs", &jobs.to_string())])
+        {
+            // The option is in force. Only writing RocksDB's OPTIONS file failed, which an opening does not read.
+            tracing::debug!(%error, "RocksDB did not save an option");
+        }
     }
 
     /// Whether a flush takes at most half of the room, and its deletes free at least a table. One that finds no room
@@ -126,7 +150,7 @@ impl Inner {
     /// Why a flush or a compaction failed.
     pub(super) fn reclaim(&self, owed: &mut Owed, stop: &ThreadStop) -> Result<(), String> {
         if !self.room().is_scarce() {
-            *owed = Owed::default();
+            owed.not_before = None;
             return Ok(());
         }
         if self.first_level_is_full() && self.is_compacting() {
@@ -223,8 +247,8 @@ impl Inner {
             "room is scarce after deletes: their keys are compacted"
         );
         let mut options = CompactOptions::default();
-        // With a reserve for one compaction, no other may run beside it.
-        options.set_exclusive_manual_compaction(self.room().sizes().shrunk);
+        // The reserve is for one compaction: no other may run beside it.
+        options.set_exclusive_manual_compaction(true);
         // It flushes first. Otherwise it would wait until the flush delays no writer: for ever, on a full store.
         options.set_allow_write_stall(true);
         self.rocks().compact_range_cf_opt(&handle, Some(first), Some(last), &options);

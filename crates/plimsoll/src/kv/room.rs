@@ -14,7 +14,7 @@ use policy::reclaim::DeletedRange;
 use policy::room::{self, Level0Merge, Sizes, Valve};
 use policy::time::Instant;
 use policy::units::{Bytes, MIB};
-use pool::spread::{Kept, Spread};
+use pool::spread::{self, Kept, Spread};
 use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
@@ -318,7 +318,7 @@ impl Room {
     /// How much users may write, and the volumes that lack files.
     fn measure(&self, unflushed: u64, merge: Level0Merge) -> (u64, FilesLack) {
         let pool = block_on(self.pool.room());
-        let there = room::Room { writable: pool.writable, unflushed, merge };
+        let there = there(&pool, unflushed, merge);
         let reserve = self.sizes.reserve;
         self.pool
             .keep(Kept { reserve, pending: there.needed(&self.sizes).saturating_sub(reserve) });
@@ -332,8 +332,7 @@ impl Room {
 
     /// The room now.
     pub(super) fn there(&self, unflushed: u64, merge: Level0Merge) -> room::Room {
-        let there = block_on(self.pool.room());
-        room::Room { writable: there.writable, unflushed, merge }
+        there(&block_on(self.pool.room()), unflushed, merge)
     }
 
     /// Allows a quarter of the rest, so that looks become more frequent as room runs out. And a quarter of the reserve: where
@@ -358,6 +357,11 @@ impl Room {
             }
         }
     }
+}
+
+/// The room of a store in `pool`.
+const fn there(pool: &spread::Room, unflushed: u64, merge: Level0Merge) -> room::Room {
+    room::Room { writable: pool.writable, last: pool.last, unflushed, merge }
 }
 
 impl Looks {

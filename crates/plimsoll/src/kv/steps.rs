@@ -176,7 +176,7 @@ impl Inner {
         let base = self.base_level(&handle);
         // Leaving a flush without room is worse than a wait, but better than taking no step.
         let step = steps::next(&tables, base, room.for_compactions())
-            .or_else(|_| steps::next(&tables, base, room.writable / 2));
+            .or_else(|_| steps::next(&tables, base, room.for_compactions_at_need()));
         let step = match step {
             Ok(step) => step,
             Err(least) => return Outcome::TooLarge(least),

@@ -1,6 +1,7 @@
 //! The space that can still be written on the pool.
 
 use policy::room::writable;
+use volume::layer::reserve;
 use volume::{Error, ErrorKind, Result, Space};
 
 use super::Spread;
@@ -12,6 +13,8 @@ pub struct Room {
     pub total: u64,
     /// Bytes that the store of the handle can still write; not what the other stores keep.
     pub writable: u64,
+    /// Of them, the bytes that volumes leave to logs and flushes, and refuse to compactions and copies.
+    pub last: u64,
     /// Volumes that take new objects.
     pub volumes: usize,
     /// Those of them whose file systems lack files (inodes): they count as full, whatever their free bytes.
@@ -36,6 +39,7 @@ impl Spread {
         Room {
             total: of(|s| s.total),
             writable: of(|s| s.free).saturating_sub(pool.tenants.kept_by_others(self.1)),
+            last: reserve::last_of(self.reserve()) / pool.replication.target as u64,
             volumes: open.len(),
             lack_files: open.iter().filter(|space| space.lacks_files).count(),
             copies: pool.replication.target,

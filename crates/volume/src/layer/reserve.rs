@@ -7,7 +7,8 @@
 //! A full store cannot free room: a delete is a write. So this layer sets room aside where the file system can
 //! ([`Intent::len`]), in pieces that no other program can take. When a call fails for lack of room, the layer removes a
 //! piece and repeats the call, until it succeeds or no piece is left. The last pieces are for logs, flushes and whatever
-//! else [may take them](Io::may_take_last_room). Each piece is an object, so removing one frees an inode, too.
+//! else [may take them](Io::may_take_last_room). So is the rest of one that went for a page: other writes leave as much
+//! free as is missing of the last pieces. Each piece is an object, so removing one frees an inode, too.
 //!
 //! The layer does not decide who may have the room. Its owner counts what is [held](Reserve::held), and refuses writes
 //! that free nothing long before.
@@ -23,14 +24,26 @@ use policy::purpose::{Origin, Step};
 
 use crate::buf::PAGE;
 use crate::{
-    Check, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object, Pending,
-    ReadTime, Result, Space, Volume, Zeros,
+    Check, Error, ErrorKind, Extent, Intent, Io, IoBuf, IoBufMut, Limits, Listed, Name, Object,
+    Pending, ReadTime, Result, Space, Volume, Zeros,
 };
 
 /// Number of pieces.
 const PIECES: u64 = 16;
 /// Of these, the last ones.
 const LAST: usize = 2;
+
+/// Of a reserve of this many bytes, those that only some writes [may take](Io::may_take_last_room).
+#[must_use]
+pub const fn last_of(reserve: u64) -> u64 {
+    piece_of(reserve) * LAST as u64
+}
+
+/// The bytes of a piece of such a reserve.
+const fn piece_of(reserve: u64) -> u64 {
+    (reserve / PIECES).next_multiple_of(PAGE as u64)
+}
+
 /// Stands before the number of a piece and its length, both in hexadecimal digits.
 const NAME: &str = "reserve.";
 /// After this many pieces in a row that took no room, the file system is known to set none aside. One piece proves
@@ -50,6 +63,8 @@ struct Shared {
     next: AtomicU64,
     /// Pieces in a row that took no room.
     refusals: AtomicU32,
+    /// The bytes that its owner asked for last.
+    target: AtomicU64,
     /// Whether pieces are not listed, and count as free.
     is_hidden: AtomicBool,
 }
@@ -81,6 +96,7 @@ impl Reserve {
             pieces: Mutex::default(),
             next: AtomicU64::new(0),
             refusals: AtomicU32::new(0),
+            target: AtomicU64::new(0),
             is_hidden: AtomicBool::new(false),
         };
         for listed in shared.inner.list().await? {
@@ -99,8 +115,7 @@ impl Reserve {
     /// Bytes in pieces now; the volume counts them as used.
     #[must_use]
     pub fn held(&self) -> u64 {
-        let pieces = self.0.pieces.lock();
-        pieces.iter().filter(|piece| !piece.is_leaving).map(|piece| piece.len).sum()
+        self.0.held()
     }
 
     /// From now on, does not list pieces and counts them as free. For an owner above a pool: the pool would take pieces
@@ -115,12 +130,13 @@ impl Reserve {
     /// # Errors
     /// As for [`Volume::create`].
     pub async fn approach(&self, target: u64) -> Result<bool> {
+        self.0.target.store(target, Ordering::Relaxed);
         if self.0.pieces.lock().iter().any(|piece| piece.is_leaving) {
             // Its removal may have been cancelled: until it is gone its room is neither held nor free.
             return self.0.let_go(0).await;
         }
         let held = self.held();
-        let len = (target / PIECES).next_multiple_of(PAGE as u64);
+        let len = piece_of(target);
         if held > target + len {
             return self.0.let_go(0).await;
         }
@@ -166,6 +182,33 @@ impl Reserve {
 }
 
 impl Shared {
+    fn held(&self) -> u64 {
+        let pieces = self.pieces.lock();
+        pieces.iter().filter(|piece| !piece.is_leaving).map(|piece| piece.len).sum()
+    }
+
+    /// The bytes that are missing of the last pieces.
+    fn lacks(&self) -> u64 {
+        last_of(self.target.load(Ordering::Relaxed)).saturating_sub(self.held())
+    }
+
+    /// Refuses `len` bytes that would not leave free what is missing of the last pieces.
+    async fn leave_last(&self, len: u64) -> Result<()> {
+        let lacks = self.lacks();
+        if lacks == 0 {
+            return Ok(());
+        }
+        let Space { free, lacks_files, .. } = self.inner.space().await?;
+        // One that lacks files reports no free bytes, whatever it has.
+        if lacks_files || free >= lacks.saturating_add(len) {
+            return Ok(());
+        }
+        let what = format!(
+            "{len} bytes of a compaction or copy do not fit: of {free} free bytes, {lacks} are for logs and flushes"
+        );
+        Err(Error::new(ErrorKind::OutOfSpace, what))
+    }
+
     fn name(&self, piece: &Piece) -> Name {
         let name = format!("{}{:02x}.{:x}", self.prefix, piece.number, piece.len);
         Name::new(&name).expect("the prefix is one of names")
@@ -209,14 +252,17 @@ impl Shared {
         Some(pieces[place])
     }
 
-    /// Repeats `work` as long as it fails for lack of room and a piece is left to remove, but for the last ones unless it
-    /// `may_take_last`.
+    /// Repeats `work` as long as it fails for lack of room and a piece is left to remove, but for the last ones if it is a
+    /// write of `bulk` bytes that may not take them.
     async fn with_room<T, W: Future<Output = Result<T>>>(
         &self,
-        may_take_last: bool,
+        bulk: Option<u64>,
         work: impl Fn() -> W,
     ) -> Result<T> {
-        let but = if may_take_last { 0 } else { LAST };
+        let but = if bulk.is_some() { LAST } else { 0 };
+        if let Some(len) = bulk {
+            self.leave_last(len).await?;
+        }
         loop {
             match work().await {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace => {
@@ -235,7 +281,7 @@ impl Volume for Reserve {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
         let (name, intent) = (name.clone(), intent.clone());
         Box::pin(async move {
-            let inner = self.0.with_room(true, || self.0.inner.create(&name, &intent)).await?;
+            let inner = self.0.with_room(None, || self.0.inner.create(&name, &intent)).await?;
             Ok(Arc::new(Kept { inner, shared: Arc::clone(&self.0) }) as Arc<dyn Object>)
         })
     }
@@ -282,6 +328,11 @@ impl Volume for Reserve {
     }
 }
 
+/// The bytes of a write that may not take the last room.
+fn bulk(io: Io, len: usize) -> Option<u64> {
+    (!io.may_take_last_room()).then_some(len as u64)
+}
+
 struct Kept {
     inner: Arc<dyn Object>,
     shared: Arc<Shared>,
@@ -290,21 +341,27 @@ struct Kept {
 #[deny(clippy::missing_trait_methods)]
 impl Object for Kept {
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        let bulk = bulk(io, data.len());
         let write = move || self.inner.write_at(offset, data.clone(), io);
-        Box::pin(self.shared.with_room(io.may_take_last_room(), write))
+        Box::pin(self.shared.with_room(bulk, write))
     }
 
     fn write_durable(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        let bulk = bulk(io, data.len());
         let write = move || self.inner.write_durable(offset, data.clone(), io);
-        Box::pin(self.shared.with_room(io.may_take_last_room(), write))
+        Box::pin(self.shared.with_room(bulk, write))
     }
 
     fn zero(&self, offset: u64, len: u64, room: Zeros, io: Io) -> Pending<'_, ()> {
+        let bulk = (room == Zeros::Keep && !io.may_take_last_room()).then_some(len);
         let zero = move || self.inner.zero(offset, len, room, io);
-        Box::pin(self.shared.with_room(io.may_take_last_room(), zero))
+        Box::pin(self.shared.with_room(bulk, zero))
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        if !io.may_take_last_room() && self.shared.lacks() > 0 {
+            return crate::blocking::write_at(self, offset, data, io);
+        }
         match self.inner.blocking_write_at(offset, data, io) {
             // The second attempt finds the volume full again, and then removes pieces.
             Err(error) if error.kind() == ErrorKind::OutOfSpace => {
@@ -315,7 +372,7 @@ impl Object for Kept {
     }
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        Box::pin(self.shared.with_room(true, move || self.inner.set_len(len)))
+        Box::pin(self.shared.with_room(None, move || self.inner.set_len(len)))
     }
 
     crate::forward! {
@@ -566,6 +623,35 @@ mod tests {
         let log = Io::new(Origin::UserWrite, Step::Log);
         object.blocking_write_at(60 * PAGE as u64, &[1; PAGE], log).unwrap();
         assert_eq!(reserve.held(), 2 * PAGE as u64);
+    }
+
+    /// A log took a page of a piece, and compactions the rest, until no piece was left and the log failed.
+    #[test]
+    fn what_a_log_leaves_of_the_last_pieces_is_not_for_compactions() {
+        let mem = Mem::with_capacity("v", 64 * PAGE as u64);
+        let reserve = on(mem.clone());
+        keep(&reserve, 32 * PAGE as u64);
+        let [table, more] =
+            ["a", "b"].map(|n| block_on(reserve.create(&name(n), &Intent::DATA)).unwrap());
+        let compaction = Io::new(Origin::Compaction { level: 1 }, Step::Data);
+        let log = Io::new(Origin::UserWrite, Step::Log);
+        block_on(table.write_at(0, pages(60), compaction)).unwrap();
+        for page in 0..4 {
+            let at = (page * PAGE) as u64;
+            let refused = [
+                block_on(more.write_at(at, pages(1), compaction)).unwrap_err(),
+                more.blocking_write_at(at, &[1; PAGE], compaction).unwrap_err(),
+            ];
+            assert_eq!(refused.map(|error| error.kind()), [ErrorKind::OutOfSpace; 2]);
+            more.blocking_write_at(at, &[1; PAGE], log).unwrap();
+        }
+        let at = 4 * PAGE as u64;
+        block_on(table.set_len(56 * PAGE as u64)).unwrap();
+        block_on(more.zero(0, at, Zeros::Keep, compaction)).unwrap_err();
+        block_on(more.zero(0, at, Zeros::Free, compaction)).unwrap();
+        block_on(more.write_at(at, pages(1), compaction)).unwrap_err();
+        block_on(table.set_len(55 * PAGE as u64)).unwrap();
+        block_on(more.write_at(at, pages(1), compaction)).unwrap();
     }
 
     #[test]

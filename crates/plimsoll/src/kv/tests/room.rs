@@ -58,12 +58,16 @@ impl Rig {
 
     /// The store alone, without the threads beside it.
     fn open_alone(&self) -> Db {
+        self.open_with(&Self::options())
+    }
+
+    fn open_with(&self, options: &Options) -> Db {
         let members = self.volumes.iter().enumerate();
         let members = members.map(|(n, volume)| Member::new(format!("v{n}"), Arc::clone(volume)));
         let opening =
             Opening::new(RoundRobin::default()).copies(self.copies).create_if_missing(PoolId(1));
         let pool = block_on(Spread::open(members.collect(), opening)).expect("the pool opens");
-        open(pool, Clock::real(), &Self::options()).expect("a full volume opens")
+        open(pool, Clock::real(), options).expect("a full volume opens")
     }
 
     fn options() -> Options {
@@ -380,6 +384,39 @@ fn room_of_what_a_killed_process_deleted_is_back_after_two_looks() {
         store.close();
         next = end + 1;
     }
+}
+
+/// Three at once took a reserve that is for one, and left nothing to the log of the deletes.
+#[test]
+fn a_full_store_makes_one_compaction_at_a_time_until_there_is_room() {
+    let rig = Rig::new(1, 1);
+    // So small that the volume changes none of the sizes.
+    let (memtable, table_size) = (Some(256 * KIB), Some(256 * KIB));
+    let store = rig.open_with(&Options { memtable, table_size, jobs: 8, ..Rig::options() });
+    assert!(!store.room().sizes().shrunk);
+    let jobs = || {
+        let images = rig.volumes[0].image().into_iter();
+        let of = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            let (_, after) = text.split_once("max_background_jobs=")?;
+            after.lines().next()?.parse::<u32>().ok()
+        };
+        images.filter_map(|(name, bytes)| Some((name, of(&bytes)?))).max().expect("its options").1
+    };
+    let (mut steps, mut owed, stop) = (Steps::default(), Owed::default(), ThreadStop::default());
+    let mut look = || store.inner().look(&mut steps, &mut owed, &stop).unwrap();
+    look();
+    assert_eq!(jobs(), 8);
+    let end = fill(&store, 0, 0);
+    look();
+    assert_eq!(jobs(), 2);
+    delete(&store, 0..end);
+    let begun = Instant::now();
+    while jobs() != 8 {
+        assert!(begun.elapsed() < PATIENCE, "no room came back");
+        look();
+    }
+    store.close();
 }
 
 fn look_twice(store: &Db) {
