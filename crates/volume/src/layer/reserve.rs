@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use policy::intent::Kind;
 use policy::purpose::{Origin, Step};
 
 use crate::buf::PAGE;
@@ -252,6 +253,20 @@ impl Shared {
         Some(pieces[place])
     }
 
+    /// Creates an object, without room for its bytes if only the last pieces have that: which of its writes may take them, these
+    /// say. An object that is overwritten in place gets its room.
+    async fn create(&self, name: &Name, intent: &Intent) -> Result<Arc<dyn Object>> {
+        let ahead = intent.len.filter(|_| intent.kind != Kind::InPlace);
+        if ahead.is_some() {
+            match self.with_room(ahead, || self.inner.create(name, intent)).await {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => {}
+                made => return made,
+            }
+        }
+        let bare = Intent { len: intent.len.filter(|_| ahead.is_none()), ..intent.clone() };
+        self.with_room(None, || self.inner.create(name, &bare)).await
+    }
+
     /// Repeats `work` as long as it fails for lack of room and a piece is left to remove, but for the last ones if it is a
     /// write of `bulk` bytes that may not take them.
     async fn with_room<T, W: Future<Output = Result<T>>>(
@@ -281,7 +296,7 @@ impl Volume for Reserve {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
         let (name, intent) = (name.clone(), intent.clone());
         Box::pin(async move {
-            let inner = self.0.with_room(None, || self.0.inner.create(&name, &intent)).await?;
+            let inner = self.0.create(&name, &intent).await?;
             Ok(Arc::new(Kept { inner, shared: Arc::clone(&self.0) }) as Arc<dyn Object>)
         })
     }
@@ -652,6 +667,27 @@ mod tests {
         block_on(more.write_at(at, pages(1), compaction)).unwrap_err();
         block_on(table.set_len(55 * PAGE as u64)).unwrap();
         block_on(more.write_at(at, pages(1), compaction)).unwrap();
+    }
+
+    /// A compaction writes a table whole, which takes its room at its creation: it took the last pieces.
+    #[test]
+    fn no_room_is_taken_ahead_from_the_last_pieces() {
+        let mem = Mem::with_capacity("v", 64 * PAGE as u64);
+        let reserve = on(mem.clone());
+        keep(&reserve, 32 * PAGE as u64);
+        let stranger = block_on(mem.create(&name("stranger"), &Intent::DATA)).unwrap();
+        block_on(stranger.write_at(0, pages(32), IO)).unwrap();
+        let table = Intent { len: Some(24 * PAGE as u64), ..Intent::DATA };
+        block_on(reserve.create(&name("a"), &table)).unwrap();
+        assert_eq!(reserve.held(), 8 * PAGE as u64);
+        let write_whole = |called, origin| {
+            let io = Io::new(origin, Step::Data);
+            block_on(reserve.write_whole(&name(called), &table, pages(5), io))
+        };
+        let full = write_whole("b", Origin::Compaction { level: 1 }).unwrap_err();
+        assert_eq!((full.kind(), reserve.held()), (ErrorKind::OutOfSpace, 4 * PAGE as u64));
+        write_whole("c", Origin::Flush).unwrap();
+        assert_eq!(reserve.held(), 2 * PAGE as u64);
     }
 
     #[test]
