@@ -7,8 +7,8 @@
 //! A full store cannot free room: a delete is a write. So this layer sets room aside where the file system can
 //! ([`Intent::len`]), in pieces that no other program can take. When a call fails for lack of room, the layer removes a
 //! piece and repeats the call, until it succeeds or no piece is left. The last pieces are for logs, flushes and whatever
-//! else [may take them](Io::may_take_last_room). So is the rest of one that went for a page: other writes leave as much
-//! free as is missing of the last pieces. Each piece is an object, so removing one frees an inode, too.
+//! else [may take them](Io::may_take_last_room). One of these may need only a page of a piece; the rest is not for other
+//! writes either, which leave as much free as is missing of the last pieces. Each piece is an object, so removing one frees an inode, too.
 //!
 //! The layer does not decide who may have the room. Its owner counts what is [held](Reserve::held), and refuses writes
 //! that free nothing long before.
@@ -253,8 +253,8 @@ impl Shared {
         Some(pieces[place])
     }
 
-    /// Creates an object, without room for its bytes if only the last pieces have that: which of its writes may take them, these
-    /// say. An object that is overwritten in place gets its room.
+    /// Creates an object, without room for its bytes if only the last pieces have that: each write says later whether it may take
+    /// them. An object that is overwritten in place gets its room.
     async fn create(&self, name: &Name, intent: &Intent) -> Result<Arc<dyn Object>> {
         let ahead = intent.len.filter(|_| intent.kind != Kind::InPlace);
         if ahead.is_some() {
