@@ -98,8 +98,8 @@ pub struct Options {
     /// about three times LZ4's to read, and saves room and bytes of compactions.
     pub compression_last: Compression,
     /// Flushes and compactions at the same time. Default 4. More use more of a machine's cores and of its pool's idle
-    /// volumes; gates let users go first in any case. On volumes so small that memtables shrink there are two: the
-    /// reserve is for one compaction.
+    /// volumes; gates let users go first in any case. On volumes so small that memtables shrink, and on all while
+    /// they are nearly full, there are two: the reserve is for one compaction.
     pub jobs: u32,
     /// How many tables may be open at once. Default: no limit. Less leaves descriptors to others; a table that is not
     /// open is opened by its next read, which then also reads its index.

@@ -33,6 +33,12 @@ use crate::{
 const PIECES: u64 = 16;
 /// Of these, the last ones.
 const LAST: usize = 2;
+/// Stands before the number of a piece and its length, both in hexadecimal digits.
+const NAME: &str = "reserve.";
+/// After this many pieces in a row that took no room, the file system is known to set none aside. One piece proves
+/// nothing: another program may have freed as much at the time.
+const REFUSALS_MAX: u32 = 3;
+const IO: Io = Io::new(Origin::Bulk, Step::Data);
 
 /// Of a reserve of this many bytes, those that only some writes [may take](Io::may_take_last_room).
 #[must_use]
@@ -44,13 +50,6 @@ pub const fn last_of(reserve: u64) -> u64 {
 const fn piece_of(reserve: u64) -> u64 {
     (reserve / PIECES).next_multiple_of(PAGE as u64)
 }
-
-/// Stands before the number of a piece and its length, both in hexadecimal digits.
-const NAME: &str = "reserve.";
-/// After this many pieces in a row that took no room, the file system is known to set none aside. One piece proves
-/// nothing: another program may have freed as much at the time.
-const REFUSALS_MAX: u32 = 3;
-const IO: Io = Io::new(Origin::Bulk, Step::Data);
 
 /// A volume with room kept back. Clones are handles to the same one.
 #[derive(Clone)]
