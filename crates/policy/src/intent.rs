@@ -48,6 +48,23 @@ pub struct Intent {
     pub most: Option<u64>,
     /// The stream that it is a part of, if its store writes several at the same time.
     pub stream: Option<Stream>,
+    /// How often the records that it will hold were read of late, by page: ascending, without pages of which none was read. A cache
+    /// may keep the pages that were read most as they are written.
+    pub reads: Option<Arc<[PageReads]>>,
+}
+
+/// Reads of what a page holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PageReads {
+    /// The number of the page in the object.
+    pub page: u32,
+    /// How often its records were read.
+    pub reads: u8,
+}
+
+impl PageReads {
+    /// Bytes of a page.
+    pub const PAGE: u64 = 4096;
 }
 
 /// A number for the objects of a store that are written one after the other: at any time to one of them. Different stores have
@@ -57,11 +74,20 @@ pub struct Stream(pub u64);
 
 impl Intent {
     /// A log of unknown length.
-    pub const LOG: Self = Self { kind: Kind::Log, len: None, most: None, stream: None };
+    pub const LOG: Self =
+        Self { kind: Kind::Log, len: None, most: None, stream: None, reads: None };
     /// Data of unknown length.
-    pub const DATA: Self = Self { kind: Kind::Data, len: None, most: None, stream: None };
+    pub const DATA: Self =
+        Self { kind: Kind::Data, len: None, most: None, stream: None, reads: None };
     /// Data that is overwritten in place, of unknown length.
-    pub const IN_PLACE: Self = Self { kind: Kind::InPlace, len: None, most: None, stream: None };
+    pub const IN_PLACE: Self =
+        Self { kind: Kind::InPlace, len: None, most: None, stream: None, reads: None };
+
+    /// The same of an object that holds some of its bytes, or others computed from them.
+    #[must_use]
+    pub fn of_part(&self, len: Option<u64>) -> Self {
+        Self { len, reads: None, ..self.clone() }
+    }
 
     /// Whether the object is a log.
     #[must_use]

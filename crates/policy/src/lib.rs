@@ -16,6 +16,7 @@ pub mod estimate;
 pub mod heat;
 pub mod inherit;
 pub mod intent;
+pub mod key_counts;
 pub mod latency;
 pub mod merge;
 pub mod migrate;

@@ -16,6 +16,7 @@ use std::{ptr, slice};
 
 use policy::inherit::Fences;
 use policy::intent::KeyRange;
+use policy::key_counts::KeyCounts;
 use policy::pressure::Thresholds;
 use rust_librocksdb_sys::{
     rocksdb_column_family_handle_t, rocksdb_env_t,
@@ -30,14 +31,14 @@ use crate::file_system::FileSystem;
 use crate::origin::Activity;
 use crate::readable::{Read, Readable, Why};
 use crate::sequential::Sequential;
-use crate::thread;
+use crate::thread::{self, BlockReads};
 use crate::writable::{OpenFor, Writable};
 
 // --- C++ for Rust -------------------------------------------------------------------------------
 
 unsafe extern "C" {
     fn plimsoll_env_new(fs: *mut c_void) -> *mut rocksdb_env_t;
-    fn plimsoll_install_table_range(options: *mut rocksdb_options_t);
+    fn plimsoll_install_table_range(options: *mut rocksdb_options_t, counts: *const c_void);
     fn plimsoll_family_is_bytewise(family: *mut rocksdb_column_family_handle_t) -> bool;
     fn plimsoll_layout_holds(options: *mut rocksdb_options_t, env: *mut rocksdb_env_t) -> bool;
 }
@@ -64,11 +65,13 @@ pub(crate) fn thresholds(options: &Options) -> Thresholds {
     }
 }
 
-/// Makes tables built with `options` report the keys they cover.
-pub(crate) fn install_table_range(options: &mut Options) {
+/// Makes tables built with `options` report the keys they cover, and how often these were read by `counts`.
+pub(crate) fn install_table_range(options: &mut Options, counts: Option<Arc<KeyCounts>>) {
+    let counts = counts.map_or(ptr::null(), Arc::into_raw);
     // SAFETY: the options are exclusively borrowed for the call, and `check_layout` checked the layout of
-    // the struct behind the pointer.
-    unsafe { plimsoll_install_table_range(options.as_raw_ptr()) }
+    // the struct behind the pointer. The C++ side takes the counts over, and gives them back once to
+    // `plimsoll_key_counts_release`.
+    unsafe { plimsoll_install_table_range(options.as_raw_ptr(), counts.cast()) }
 }
 
 /// Whether the keys of a column family are in the order of their bytes.
@@ -549,6 +552,18 @@ extern "C" fn plimsoll_writable_release(file: Box<Writable>) {
 
 // --- Tables being built -------------------------------------------------------------------------
 
+/// No panic can leave it: it looks at four numbers in memory.
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_key_counts_get(counts: &KeyCounts, key: Bytes<'_>) -> u8 {
+    counts.get(key.get())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_key_counts_release(counts: *const KeyCounts) {
+    // SAFETY: `install_table_range` made the pointer from an `Arc`, and C++ gives it back once.
+    run(|| drop(unsafe { Arc::from_raw(counts) }));
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn plimsoll_table_begun(family: u32, level: i32) {
     run(|| thread::begin_table(family, level));
@@ -561,17 +576,28 @@ extern "C" fn plimsoll_table_finished(
     starts: *const Bytes<'_>,
     count: usize,
     data_len: u64,
+    reads: *const BlockReads,
+    reads_count: usize,
 ) {
-    let starts = match count {
-        0 => &[],
-        // SAFETY: C++ made that many, and they live until the call returns.
-        _ => unsafe { slice::from_raw_parts(starts, count) },
-    };
+    // SAFETY: C++ made that many of both, and they live until the call returns.
+    let (starts, reads) = unsafe { (items(starts, count), items(reads, reads_count)) };
     run(|| {
         let range = KeyRange { first: first.get().into(), last: last.get().into() };
         let fences = Fences::new(&range, starts.iter().map(|start| start.get().into()));
-        thread::finish_table(range, fences, data_len);
+        thread::finish_table(range, fences, data_len, reads);
     });
+}
+
+/// The items of a vector of C++, whose pointer may be null if it is empty.
+///
+/// # Safety
+/// There are that many at the pointer, and they live and do not change during `'a`.
+unsafe fn items<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    match count {
+        0 => &[],
+        // SAFETY: as promised by the caller.
+        _ => unsafe { slice::from_raw_parts(first, count) },
+    }
 }
 
 #[cfg(test)]

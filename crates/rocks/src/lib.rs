@@ -41,3 +41,4 @@ pub use error::{Error, Result, pool_error};
 pub use notify::Notify;
 pub use settings::Settings;
 pub use shim::Shim;
+pub use thread::table_reads;

@@ -138,6 +138,9 @@ impl Readable {
         }
         let missed: Vec<_> =
             reads.iter_mut().filter_map(|read| self.read_cached(read, why)).collect();
+        if why.activity == Activity::User {
+            thread::count_table_reads(missed.len());
+        }
         self.read_many(missed, self.cache_for(why), io);
     }
 
@@ -203,6 +206,9 @@ impl Readable {
         }
         if self.fill_from_cache(&range, into, why) {
             return Ok(length(&range));
+        }
+        if why.activity == Activity::User {
+            thread::count_table_reads(1);
         }
         let pages = extent::whole_pages(&range);
         with_scratch(length(&pages), |bytes| {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use policy::key_counts::KeyCounts;
 use policy::pressure::Thresholds;
 use pool::cache::Cache;
 use pool::spread::Spread;
@@ -46,6 +47,8 @@ use crate::{Result, Settings, ffi, thread};
 pub struct Shim {
     env: Env,
     fs: Arc<FileSystem>,
+    /// How often keys were read of late, if that is counted.
+    counts: Option<Arc<KeyCounts>>,
     notify: Arc<Notify>,
     /// Why RocksDB refuses writes, if it does.
     stopped: Arc<Mutex<Option<String>>>,
@@ -93,7 +96,15 @@ impl Shim {
         let fs = FileSystem::new(pool, clock, Root::new(name)?, settings, cache);
         let env = ffi::environment(Arc::clone(&fs));
         ffi::check_layout(&env)?;
-        Ok(Self { env, fs, notify: Arc::default(), stopped: Arc::default() })
+        Ok(Self { env, fs, counts: None, notify: Arc::default(), stopped: Arc::default() })
+    }
+
+    /// The same for a database whose users' reads the caller counts: new tables tell the pool how often their records were read,
+    /// so that a cache tier keeps what was read most as it is written. Only tables that are complete in memory before they are
+    /// placed do. Call it before [`Shim::install`].
+    #[must_use]
+    pub fn counting(self, counts: Arc<KeyCounts>) -> Self {
+        Self { counts: Some(counts), ..self }
     }
 
     /// Installs the shim in `options`. Call it last: it does not see a comparator that is set later, and
@@ -109,7 +120,7 @@ impl Shim {
     /// The options keep the pool open until they, and every database opened with them, are dropped.
     pub fn install(&self, options: &mut Options) {
         options.set_env(&self.env);
-        ffi::install_table_range(options);
+        ffi::install_table_range(options, self.counts.clone());
         let (notify, fs) = (Arc::clone(&self.notify), Arc::clone(&self.fs));
         let stopped = Arc::clone(&self.stopped);
         options.add_event_listener(Listener { notify, fs, stopped });

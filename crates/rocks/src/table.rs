@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use policy::intent::{Intent, Kind};
+use policy::intent::{Intent, Kind, PageReads};
 use policy::purpose::{Io, Step};
 use policy::units::MIB;
 use pool::cache;
@@ -22,7 +22,7 @@ use crate::memory::{Allowance, Share, Tail};
 use crate::origin::{self, Activity};
 use crate::path::FileKind;
 use crate::tables::Tables;
-use crate::thread::{self, TableFacts};
+use crate::thread::{self, BlockReads, TableFacts};
 
 /// The largest end of a fresh table that is kept for its opening. The rest of a longer one is read back.
 const TAIL_MAX: u64 = 4 * MIB;
@@ -149,8 +149,9 @@ impl TableWriter {
         let data_len = facts.as_ref().map_or(0, |facts| facts.data_len);
         let fences = facts.as_mut().and_then(|facts| facts.fences.take());
         let level = facts.as_ref().and_then(|facts| facts.level);
-        let intent = Intent { len: Some(self.len), ..self.tables.intent(facts) };
         let Buffer { bytes, memory, .. } = buffer;
+        let reads = facts.as_ref().and_then(|facts| page_reads(&facts.reads, &bytes));
+        let intent = Intent { len: Some(self.len), reads, ..self.tables.intent(facts) };
         let bytes = bytes.freeze();
         block_on(self.tables.pool().write_whole(&self.name, &intent, bytes.clone(), io))?;
         if self.kind == FileKind::Table {
@@ -184,6 +185,27 @@ impl TableWriter {
         }
         done
     }
+}
+
+/// The reads of blocks by page of the table's `bytes`; `None` if there were none.
+fn page_reads(blocks: &[BlockReads], bytes: &[u8]) -> Option<Arc<[PageReads]>> {
+    let mut pages: Vec<PageReads> = Vec::new();
+    for &BlockReads { start, end, reads } in blocks {
+        let page_end = start.next_multiple_of(PageReads::PAGE);
+        let before = bytes.get(start as usize..page_end.min(bytes.len() as u64) as usize);
+        // RocksDB may leave the rest of a page empty. No block begins with eight zeros: its first record has a key.
+        let is_padding = before.is_some_and(|before| before.iter().take(8).all(|&byte| byte == 0));
+        let start = if is_padding { page_end } else { start };
+        let reads = reads.min(u8::MAX.into()) as u8;
+        for page in start / PageReads::PAGE..=end.saturating_sub(1).max(start) / PageReads::PAGE {
+            let page = page as u32;
+            match pages.last_mut().filter(|last| last.page == page) {
+                Some(last) => last.reads = last.reads.saturating_add(reads),
+                None => pages.push(PageReads { page, reads }),
+            }
+        }
+    }
+    (!pages.is_empty()).then(|| pages.into())
 }
 
 fn io(activity: Activity) -> Io {

@@ -23,11 +23,37 @@ pub(crate) struct TableFacts {
     pub(crate) fences: Option<Fences>,
     /// The end of the data blocks, or a little before it: index and footer follow. Zero while unknown.
     pub(crate) data_len: u64,
+    /// The blocks with records that were read of late, once all are known.
+    pub(crate) reads: Vec<BlockReads>,
+}
+
+/// How often the records of a block of a table were read of late. Its twin is in `shim/ffi.h`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(C)]
+pub(crate) struct BlockReads {
+    /// Where it begins, or the padding before it.
+    pub(crate) start: u64,
+    /// Where it ends; 0 if that is not known.
+    pub(crate) end: u64,
+    pub(crate) reads: u64,
 }
 
 thread_local! {
     static JOB: Cell<Option<Job>> = const { Cell::new(None) };
     static TABLE: RefCell<Option<TableFacts>> = const { RefCell::new(None) };
+    static READS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The reads of tables for users that this thread has made and that no memory answered. The difference around a call says whether
+/// it had to read.
+#[must_use]
+pub fn table_reads() -> u64 {
+    READS.get()
+}
+
+/// The thread makes so many reads.
+pub(crate) fn count_table_reads(reads: usize) {
+    READS.set(READS.get().wrapping_add(reads as u64));
 }
 
 /// Records that the thread begins a compaction.
@@ -46,16 +72,29 @@ pub(crate) fn job() -> Option<Job> {
 /// Records that the thread begins to build a table.
 pub(crate) fn begin_table(family: u32, level: i32) {
     let level = u8::try_from(level).ok();
-    TABLE.set(Some(TableFacts { family, level, range: None, fences: None, data_len: 0 }));
+    TABLE.set(Some(TableFacts {
+        family,
+        level,
+        range: None,
+        fences: None,
+        data_len: 0,
+        reads: Vec::new(),
+    }));
 }
 
 /// Completes the description of the thread's table with its keys.
-pub(crate) fn finish_table(range: KeyRange, fences: Option<Fences>, data_len: u64) {
+pub(crate) fn finish_table(
+    range: KeyRange,
+    fences: Option<Fences>,
+    data_len: u64,
+    reads: &[BlockReads],
+) {
     TABLE.with_borrow_mut(|table| {
         if let Some(table) = table {
             table.range = Some(range);
             table.fences = fences;
             table.data_len = data_len;
+            table.reads = reads.to_vec();
         }
     });
 }
@@ -80,17 +119,19 @@ mod tests {
         let range = KeyRange { first: (*b"a").into(), last: (*b"z").into() };
         begin_table(3, 1);
         let fences = Fences::new(&range, [(*b"k").into()]);
-        finish_table(range.clone(), fences.clone(), 17);
+        let reads = vec![BlockReads { start: 1, end: 2, reads: 3 }];
+        finish_table(range.clone(), fences.clone(), 17, &reads);
         let facts = TableFacts {
             family: 3,
             level: Some(1),
             range: Some(range.clone()),
             fences,
             data_len: 17,
+            reads,
         };
         assert_eq!(take_table(), Some(facts));
         assert_eq!(take_table(), None);
-        finish_table(range, None, 17);
+        finish_table(range, None, 17, &[]);
         assert_eq!(take_table(), None, "keys without a table are dropped");
     }
 

@@ -197,6 +197,9 @@ pub struct Tier {
     pub promotions: u64,
     /// Their bytes.
     pub promoted_bytes: u64,
+    /// Those of them that were installed as they were written, because what they hold was read before.
+    #[serde(default)]
+    pub inherited_bytes: u64,
     /// Installs that were given up.
     pub promotions_dropped: u64,
     /// Units that were evicted.

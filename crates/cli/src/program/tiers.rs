@@ -147,6 +147,7 @@ fn shown(pool: &str, tier: &CacheTier) -> figures::Tier {
         missed_bytes: counted.missed_bytes,
         promotions: counted.promotions,
         promoted_bytes: counted.promoted_bytes,
+        inherited_bytes: counted.inherited_bytes,
         promotions_dropped: counted.promotions_dropped,
         evictions: counted.evictions,
         policy: counted.policy.map_or("", |policy| policy.name()).into(),

@@ -66,6 +66,7 @@ pub(super) fn read(section: &Section<'_>) -> Options {
             .unwrap_or(usual.cache_policy),
         // The store looks at its pool.
         blocks_in_pages: usual.blocks_in_pages,
+        counts_reads: usual.counts_reads,
         prefetch: flag("prefetch", usual.prefetch),
         rewarm: flag("rewarm", usual.rewarm),
         // A single choice of compression applies to all levels.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use policy::key_counts::KeyCounts;
 use policy::placement::VolumeId;
 use policy::prefetch::Mode;
 use policy::pressure::{self, Backlog};
@@ -37,6 +38,8 @@ pub struct Db {
     /// RocksDB's own, or the one below it.
     block_cache: Option<Cache>,
     file_cache: Option<pool::cache::Cache>,
+    /// How often keys were read of late, if that is counted.
+    key_counts: Option<Arc<KeyCounts>>,
     options: Options,
 }
 
@@ -83,6 +86,11 @@ pub(super) fn open_under(
         Some(cache) => Shim::cached(pool, clock.clone(), &options.name, options.io(), cache)?,
         None => Shim::new(pool, clock.clone(), &options.name, options.io())?,
     };
+    let key_counts = options.key_counts();
+    let shim = match &key_counts {
+        Some(counts) => shim.counting(Arc::clone(counts)),
+        None => shim,
+    };
     let build = |family: Family| {
         let name = family.name.clone();
         let mut rocks = family.build(options, &sizes, block_cache.as_ref());
@@ -104,7 +112,8 @@ pub(super) fn open_under(
     let cache_sizer = file_cache.clone().zip(options.cache());
     let cache_sizer = cache_sizer
         .map(|(cache, budget)| CacheSizer::start(Arc::clone(&inner), cache, budget, clock, loads));
-    Ok(Db { _cache_sizer: cache_sizer, inner, block_cache, file_cache, options: options.clone() })
+    let (_cache_sizer, options) = (cache_sizer, options.clone());
+    Ok(Db { _cache_sizer, inner, block_cache, file_cache, key_counts, options })
 }
 
 /// Opens the database. Where the volumes have no room for the tables of a recovery, it keeps the rows of the log in
@@ -151,6 +160,7 @@ impl Db {
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.block_cache.as_ref().map_or(0, |cache| cache.get_usage() as u64)
+            + self.key_counts.as_ref().map_or(0, |counts| counts.bytes())
             + self.cache().map_or(0, |cache| cache.bytes)
             + self.inner.sum(properties::CUR_SIZE_ALL_MEM_TABLES)
             + self.inner.table_readers()
@@ -223,6 +233,11 @@ impl Db {
     pub fn family_options(&self, name: &str) -> Option<RocksOptions> {
         self.cf_handle(name)?;
         self.inner.with_families(|families| families.get(name).cloned())
+    }
+
+    /// How often keys were read of late, if that is counted.
+    pub(super) fn key_counts(&self) -> Option<&Arc<KeyCounts>> {
+        self.key_counts.as_ref()
     }
 
     /// The database itself, for background threads.

@@ -238,7 +238,8 @@ impl KeyValue for Db {
             options.set_value_size_soft_limit(bytes_max as u64);
             options
         };
-        cached_or_waiting(limited, |options| {
+        let before = rocks::table_reads();
+        let found = cached_or_waiting(limited, |options| {
             let values = match keys {
                 [key] => vec![self.get_opt(key, &options)],
                 keys => self.multi_get_opt(keys, &options),
@@ -253,7 +254,15 @@ impl KeyValue for Db {
                 bytes += found.last().and_then(Option::as_ref).map_or(0, Bytes::len);
             }
             Ok((bytes <= bytes_max).then_some(found))
-        })
+        });
+        // What memory answers need not be in a cache tier. Which keys of a call it was is not known.
+        let reads = rocks::table_reads().wrapping_sub(before);
+        if let Some(counts) = self.key_counts()
+            && reads >= (keys.len() as u64).div_ceil(2).max(1)
+        {
+            keys.iter().for_each(|key| counts.add(key));
+        }
+        found
     }
 
     fn apply(&self, changes: &[Change]) -> Result<()> {

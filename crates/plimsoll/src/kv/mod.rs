@@ -16,6 +16,7 @@ mod copies;
 mod db;
 mod error;
 mod family;
+mod halving;
 mod inner;
 mod key_value;
 mod levels;

@@ -3,10 +3,12 @@
 //! Sizes follow from `memory` unless they are given: half of it caches blocks, a quarter (up to 256 MiB) holds
 //! memtables, a quarter tables under construction. A [`Family`](super::Family) sets all other options of RocksDB.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::kv::Durability;
 use policy::cache::Kind;
+use policy::key_counts::KeyCounts;
 use policy::room::{Sizes, Wanted};
 use policy::units::MIB;
 use pool::cache;
@@ -26,6 +28,10 @@ const BLOCK_SPARE: usize = 96;
 
 /// Bytes that may be left empty so that a block lies in one page.
 const PADDING_MAX: usize = 512;
+
+/// The part of the memory for counts of reads, and the most bytes.
+const KEY_COUNTS_PART: u64 = 32;
+const KEY_COUNTS_MAX: u64 = 64 * MIB;
 
 /// A table of which this part are deletes is compacted by itself: until then the deleted keys take room.
 const DELETED_SHARE: f64 = 0.5;
@@ -92,6 +98,10 @@ pub struct Options {
     /// pool has a cache tier, which keeps whole pages: a block of 4 KiB across two of them takes the room of two. Tables grow by up
     /// to an eighth. With records of more than 400 bytes, blocks may be larger than a page all the same.
     pub blocks_in_pages: Option<bool>,
+    /// Whether reads of keys are counted, so that a cache tier keeps what was read most of a table as flushes and compactions write it
+    /// anew: else the tier learns it from reads that miss. Reads by [`KeyValue::get_many`](engine::kv::KeyValue::get_many) and its like count
+    /// that memory does not answer. Default: where the pool has a cache tier. The counts take a 32nd of `memory` from the cache of blocks, at most 64 MiB.
+    pub counts_reads: Option<bool>,
     /// Compression of all levels but the last. Default: LZ4.
     pub compression: Compression,
     /// Compression of the last level, where nine tenths of the data are. Default: Zstd. It takes more time to write,
@@ -160,6 +170,7 @@ impl Default for Options {
             rewarm: true,
             cache_data: true,
             blocks_in_pages: None,
+            counts_reads: None,
             compression: Compression::Lz4,
             compression_last: Compression::Zstd,
             jobs: 4,
@@ -191,7 +202,19 @@ impl Options {
     /// Bytes of cached blocks; `None` where data are not cached.
     #[must_use]
     pub fn cache(&self) -> Option<u64> {
-        self.cache_data.then(|| self.cache.unwrap_or(self.memory / 2))
+        let usual = self.memory / 2 - self.key_counts_bytes().unwrap_or(0);
+        self.cache_data.then(|| self.cache.unwrap_or(usual))
+    }
+
+    /// Bytes of the counts of reads, if reads are counted.
+    fn key_counts_bytes(&self) -> Option<u64> {
+        let bytes = (self.memory / KEY_COUNTS_PART).min(KEY_COUNTS_MAX);
+        (self.counts_reads == Some(true)).then_some(bytes)
+    }
+
+    /// The counts of reads, if they are counted.
+    pub(super) fn key_counts(&self) -> Option<Arc<KeyCounts>> {
+        self.key_counts_bytes().map(|bytes| Arc::new(KeyCounts::new(bytes)))
     }
 
     /// RocksDB's block cache, if the policy uses it.

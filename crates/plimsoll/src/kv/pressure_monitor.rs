@@ -1,5 +1,5 @@
-//! The pressure monitor: tells the gates how near a store's writers are to waiting, the store how much room is left,
-//! and placement the load of each volume.
+//! The pressure monitor: tells the gates how near a store's writers are to waiting, and the store how much room is left. Counts of
+//! reads are halved here, too.
 //!
 //! RocksDB notifies it of changes; between notifications it polls, for pending bytes fall without an event. Polling
 //! takes RocksDB's mutex briefly, so it does not poll more often.
@@ -14,7 +14,8 @@ use rocks::Notify;
 use volume::heartbeat::{Heartbeat, SILENCE_MAX, TaskHealth};
 
 use super::Db;
-use crate::volumes::Devices;
+use super::halving::Halving;
+use crate::volumes::{Devices, Pool};
 
 /// The longest time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -27,14 +28,18 @@ pub(super) struct PressureMonitor {
 }
 
 impl PressureMonitor {
-    pub(super) fn start(db: &Arc<Db>, devices: Devices) -> Self {
+    pub(super) fn start(db: &Arc<Db>, pool: &Arc<Pool>) -> Self {
         let notify = Arc::clone(db.shim().notify());
         let heartbeat = Heartbeat::new("watching the pressure", SILENCE_MAX, db.inner().clock());
         let beating = heartbeat.clone();
+        let mut halving = Halving::of(db, pool);
         let (db, notified) = (Arc::downgrade(db), Arc::clone(&notify));
+        let devices = pool.devices().clone();
         let thread = std::thread::Builder::new()
             .name("pressure".into())
-            .spawn(move || beating.supervise(|| watch(&db, &devices, &notified, &beating)))
+            .spawn(move || {
+                beating.supervise(|| watch(&db, &devices, &mut halving, &notified, &beating));
+            })
             .expect("the system has room for one more thread");
         Self { notify, thread: Some(thread), heartbeat }
     }
@@ -56,7 +61,13 @@ impl Drop for PressureMonitor {
     }
 }
 
-fn watch(db: &Weak<Db>, devices: &Devices, notify: &Notify, heartbeat: &Heartbeat) {
+fn watch(
+    db: &Weak<Db>,
+    devices: &Devices,
+    halving: &mut Option<Halving>,
+    notify: &Notify,
+    heartbeat: &Heartbeat,
+) {
     let mut gauge = Gauge::default();
     let mut told = (Pressure::default(), 0);
     while notify.wait(LOOK_EVERY) {
@@ -64,6 +75,7 @@ fn watch(db: &Weak<Db>, devices: &Devices, notify: &Notify, heartbeat: &Heartbea
         let pressure = gauge.see(db.pressure());
         db.inner().look_at_room();
         drop(db);
+        halving.iter_mut().for_each(Halving::look);
         // A new volume has no pressure yet.
         let news = (pressure, devices.changes());
         if news != told {

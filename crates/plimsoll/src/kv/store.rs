@@ -210,7 +210,9 @@ impl Builder {
             Some(pool) => pool,
             None => Arc::new(new.open()?),
         };
-        options.blocks_in_pages.get_or_insert_with(|| !pool.tiers().is_empty());
+        let has_tier = !pool.tiers().is_empty();
+        options.blocks_in_pages.get_or_insert(has_tier);
+        options.counts_reads.get_or_insert(has_tier);
         let (devices, clock) = (pool.devices().clone(), pool.clock().clone());
         let spread = pool.spread().clone();
         let loads = load::of(&devices, &spread);
@@ -220,7 +222,7 @@ impl Builder {
             .and_then(|lease| Ok((open_under(spread, clock, &options, families, loads)?, lease)));
         let (db, name) = db.map_err(|source| Error::Store { name: options.name, source })?;
         let db = Arc::new(db);
-        let monitor = PressureMonitor::start(&db, devices);
+        let monitor = PressureMonitor::start(&db, &pool);
         let reclaim = Reclaim::start(Arc::clone(db.inner()));
         Ok(Store { monitor, reclaim, db, name, pool })
     }

@@ -107,7 +107,7 @@ impl Spread {
         let Encoding { name, code, kind, source, io, .. } = encoding;
         let pool = &self.0;
         let total = source.len();
-        let intent = Intent { len: Some(code.fragment_len(total, 0)), ..encoding.intent.clone() };
+        let intent = encoding.intent.of_part(Some(code.fragment_len(total, 0)));
         let mut failed: Vec<At> = Vec::new();
         loop {
             let known = source.id();
@@ -224,8 +224,7 @@ impl Spread {
             let Target { index, number, place: Place { flight, occupied } } = target;
             let volume = flight.layout().volumes()[0];
             let placed = placed(number, Fragment { volume, index, code, checksum: 0 });
-            let len = code.fragment_len(total, usize::from(index));
-            let intent = Intent { len: Some(len), ..intent.clone() };
+            let intent = intent.of_part(Some(code.fragment_len(total, usize::from(index))));
             let made = pool.leaves.make(id, kind, placed, occupied, &intent, None).await;
             (flight, made)
         });

@@ -1,5 +1,6 @@
 //! Leaf objects on the volumes, which hold the bytes of copies: created all or none, removed now or later.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,10 +65,12 @@ impl Leaves {
         let leaf = Leaf::Object { id, kind, copy: placed.number };
         let chunks = placed.layout.chunks();
         let made = (0..).zip(placed.layout.volumes()).map(async |(part, &volume)| {
-            let len = intent.len.map(|len| chunks.part_len(len, part));
-            let intent = Intent { len, ..intent.clone() };
+            let part = match placed.layout.volumes() {
+                [_] => Cow::Borrowed(intent),
+                _ => Cow::Owned(intent.of_part(intent.len.map(|len| chunks.part_len(len, part)))),
+            };
             let made = match self.members.volume(volume) {
-                Ok(volume) => volume.create(&leaf.name(), &intent).await,
+                Ok(volume) => volume.create(&leaf.name(), &part).await,
                 Err(e) => Err(e),
             };
             made.map(|object| (volume, object)).map_err(|e| (volume, e))

@@ -138,7 +138,7 @@ impl Tier {
             }
             let mut wake_at = checkpoint_at.min(adjust_at);
             while let Some(job) = self.next_install(&mut budget, &mut wake_at) {
-                installs.push(self.install(job));
+                installs.push(self.shared.install(job));
             }
             let queued = self.shared.queue.wait();
             let ended = async {

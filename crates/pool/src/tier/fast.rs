@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use policy::cache::Slot;
+use policy::intent::PageReads;
 use policy::promote::{Access, AccessKind};
 use policy::purpose::Io;
 use volume::{IoBuf, IoBufMut, Name, Object, Result};
@@ -288,6 +289,42 @@ impl Fast {
         (fills, is_short)
     }
 
+    /// Begins the fills of new pages of an object in `range`, by how often what they hold was read before. The caller has claimed
+    /// the range, and the slow volume has its bytes.
+    pub(super) fn begin_inherited(
+        self: &Arc<Self>,
+        object: u32,
+        range: &Range<u64>,
+        reads: &[PageReads],
+    ) -> Vec<Fill> {
+        let whole = (range.start.div_ceil(PAGE), range.end.div_ceil(PAGE));
+        let from = reads.partition_point(|page| u64::from(page.page) < whole.0);
+        let to = reads.partition_point(|page| u64::from(page.page) < whole.1);
+        let per_unit = self.pages_per_unit() as u32;
+        let mut map = self.map.lock();
+        let mut fills = Vec::new();
+        for reads in reads[from..to].chunk_by(|a, b| a.page / per_unit == b.page / per_unit) {
+            let extent = reads[0].page / per_unit;
+            let worth: Vec<_> = reads.iter().filter(|page| map.are_worth(page.reads)).collect();
+            if worth.is_empty() {
+                continue;
+            }
+            let unit = Unit { object, extent };
+            let Some(entry) = map.find(unit).or_else(|| map.take_entry(unit)) else { return fills };
+            for &PageReads { page, reads } in reads {
+                map.inherit(entry, page % per_unit, reads);
+            }
+            for run in worth.chunk_by(|a, b| a.page + 1 == b.page) {
+                let first = run[0].page % per_unit;
+                let pages = first..first + run.len() as u32;
+                let Some(number) = map.begin_fill(entry, &pages) else { continue };
+                let fast = Arc::clone(self);
+                fills.push(Fill { fast, entry, extent, number, pages, is_whole: false });
+            }
+        }
+        fills
+    }
+
     /// Whether a write that the filter did not hear of yet is a part of a bulk load.
     pub(super) fn is_bulk(&self, map: &mut Map, object: u32, range: &Range<u64>) -> bool {
         self.accesses.tell(&mut map.batch).admit.is_bulk(object, range)
@@ -376,11 +413,11 @@ impl Fast {
         }
     }
 
-    /// Runs a fill to its end; false if a change made it void, or the slow volume does not answer.
+    /// Runs a fill to its end. The bytes that are valid now; `None` if a change made it void, or the slow volume does not answer.
     ///
     /// # Errors
     /// Those of the fast volume.
-    pub(super) async fn install(&self, fill: &Fill, source: Source) -> Result<bool> {
+    pub(super) async fn install(&self, fill: &Fill, source: Source) -> Result<Option<u64>> {
         let installed = self.fill(fill, source).await?;
         match installed {
             Some(bytes) => {
@@ -389,7 +426,7 @@ impl Fast {
             }
             None => self.counters.promotions_dropped.add(1),
         }
-        Ok(installed.is_some())
+        Ok(installed)
     }
 
     /// The bytes that are valid now; `None` if the fill is void.

@@ -17,6 +17,8 @@ pub struct Figures {
     pub promotions: u64,
     /// Their bytes.
     pub promoted_bytes: u64,
+    /// Bytes of new objects that were installed as they were written, because what they hold was read before.
+    pub inherited_bytes: u64,
     /// Installs that were given up: a write came, the queue was full, or too little room was free.
     pub promotions_dropped: u64,
     /// Units that were evicted from the fast volume in use.
@@ -33,6 +35,8 @@ pub struct Figures {
     pub checkpoints: u64,
     /// How often the fast volume was given up.
     pub detached: u64,
+    /// How often the counts of reads of pages were halved, for the fast volume in use.
+    pub generation: u32,
     /// Bytes of valid pages on the fast volume.
     pub cached_bytes: u64,
     /// Bytes of pages whose newest bytes are only on the fast volume.
@@ -69,6 +73,7 @@ pub(super) struct Room {
     pub(super) evictions: u64,
     pub(super) trims: u64,
     pub(super) deferred_pages: u64,
+    pub(super) generation: u32,
     pub(super) dirty_bytes: u64,
     pub(super) policy: Option<Kind>,
 }
@@ -87,6 +92,7 @@ pub(super) struct Counters {
     pub(super) missed_bytes: Counter,
     pub(super) promotions: Counter,
     pub(super) promoted_bytes: Counter,
+    pub(super) inherited_bytes: Counter,
     pub(super) promotions_dropped: Counter,
     pub(super) doubts: Counter,
     pub(super) appends: Counter,
@@ -121,11 +127,13 @@ impl Counters {
             missed_bytes: self.missed_bytes.get(),
             promotions: self.promotions.get(),
             promoted_bytes: self.promoted_bytes.get(),
+            inherited_bytes: self.inherited_bytes.get(),
             promotions_dropped: self.promotions_dropped.get(),
             evictions: room.evictions,
             policy: room.policy,
             trims: room.trims,
             deferred_pages: room.deferred_pages,
+            generation: room.generation,
             doubts: self.doubts.get(),
             appends: self.appends.get(),
             checkpoints: self.checkpoints.get(),

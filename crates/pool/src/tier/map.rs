@@ -166,7 +166,8 @@ impl Map {
 
     /// What was counted since it is in use.
     pub(super) fn counted(&self) -> Room {
-        Room { policy: Some(self.policy.acts().unwrap_or(self.kind)), ..self.counted }
+        let policy = Some(self.policy.acts().unwrap_or(self.kind));
+        Room { policy, generation: self.uses.generation(), ..self.counted }
     }
 
     pub(super) fn find(&self, unit: Unit) -> Option<Slot> {
@@ -324,6 +325,16 @@ impl Map {
         let first = pages.clone().find(is_worth);
         let last = pages.clone().rfind(is_worth);
         first.zip(last).map_or(0..0, |(first, last)| first..last + 1)
+    }
+
+    /// Whether pages that were read so often get room: any reads are enough while room is free.
+    pub(super) fn are_worth(&self, reads: u8) -> bool {
+        self.is_roomy() || self.uses.are_worth(reads)
+    }
+
+    /// A page counts for so many reads at least, which what it holds had elsewhere.
+    pub(super) fn inherit(&mut self, entry: Slot, page: u32, reads: u8) {
+        self.uses.raise(entry, &(page..page + 1), reads);
     }
 
     /// Whether a fill of these pages is under way already.

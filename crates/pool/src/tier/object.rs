@@ -5,7 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::{Either, join, select, try_join, try_join_all};
+use futures_util::stream;
+use policy::intent::PageReads;
 use policy::purpose::{Origin, Step};
 use volume::ranges::Claim;
 use volume::{
@@ -26,6 +29,9 @@ use super::track::{Changing, Ended, Track};
 /// The purpose of what follows a change of length.
 const LEN: Io = Io::new(Origin::UserWrite, Step::Data);
 
+/// Pages of new bytes that are installed at a time.
+const AT_ONCE: usize = 8;
+
 /// How long a reader waits for another one's bytes before it reads itself: the caller of the other may have stopped polling it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -33,6 +39,8 @@ pub(super) struct TierObject {
     pub(super) shared: Arc<Shared>,
     pub(super) track: Arc<Track>,
     pub(super) slow: Arc<dyn Object>,
+    /// How often what a new object will hold was read before.
+    pub(super) reads: Option<Arc<[PageReads]>>,
 }
 
 /// A change under way: its range is claimed, and none of its pages is cached.
@@ -466,7 +474,30 @@ impl TierObject {
             Ok(()) => changed.is_written(),
             Err(e) => self.fast_failed(&fast, offset, &e),
         }
-        self.mend(&whole, io).await
+        self.mend(&whole, io).await?;
+        // A later change makes these fills void, as it claims the range after this one.
+        let fills = self
+            .reads
+            .as_ref()
+            .map_or_else(Vec::new, |reads| fast.begin_inherited(self.track.number, &range, reads));
+        drop((changed, _claim, _flushes));
+        self.install_inherited(fills, offset, &data).await;
+        Ok(())
+    }
+
+    /// Installs pages of bytes that were just written at `offset`. Not in the queue of what users read: that one is small, and the
+    /// bytes are in memory here.
+    async fn install_inherited(&self, fills: Vec<Fill>, offset: u64, data: &IoBuf) {
+        let is_end = offset + data.len() as u64 == self.slow.len();
+        let installs = fills.into_iter().filter_map(|fill| {
+            let source = fill.pages_of(offset, data, is_end)?;
+            let job = Install { fill, source, object: self.track.number };
+            Some(self.shared.install(job))
+        });
+        let mut installed = stream::iter(installs).buffer_unordered(AT_ONCE);
+        while let Some(bytes) = installed.next().await {
+            self.shared.counters.inherited_bytes.add(bytes);
+        }
     }
 
     /// Makes a change after which no page of the range is cached. `anew` gives the pages whose bytes are new after it, once the

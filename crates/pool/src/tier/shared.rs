@@ -286,6 +286,19 @@ impl Shared {
         self.dirty.set_stale(false, mended, then).await
     }
 
+    /// Runs a fill to its end; the bytes that are valid now, if it was not void.
+    pub(super) async fn install(&self, job: Install) -> u64 {
+        let Install { fill, source, object } = job;
+        let fast = Arc::clone(fill.fast());
+        match fast.install(&fill, source).await {
+            Ok(installed) => installed.unwrap_or(0),
+            Err(e) => {
+                self.failed(&fast, object, fill.extent, &e);
+                0
+            }
+        }
+    }
+
     /// A call to the fast volume failed, for bytes of an object's unit.
     pub(super) fn failed(&self, fast: &Arc<Fast>, object: u32, extent: u32, error: &Error) {
         match error.kind() {

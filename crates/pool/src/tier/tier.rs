@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use policy::intent::PageReads;
 use volume::ranges::{Claim, Ranges};
 use volume::{
     Clock, Error, ErrorKind, Intent, Io, IoBuf, Limits, Listed, Name, Object, Pending, ReadTime,
@@ -18,7 +19,7 @@ use super::identity;
 use super::map::Unit;
 use super::object::TierObject;
 use super::options::Options;
-use super::shared::{Install, Shared};
+use super::shared::Shared;
 
 /// A slow volume with a cache of its hot ranges on a fast one. See the [module](super).
 pub struct Tier {
@@ -126,18 +127,9 @@ impl Tier {
     /// Installs what is queued now, without regard to the budget.
     pub async fn install_all(&self) {
         while let Some((job, _)) = self.shared.queue.pop() {
-            self.install(job).await;
+            self.shared.install(job).await;
         }
         self.make_room().await;
-    }
-
-    pub(super) async fn install(&self, job: Install) {
-        let Install { fill, source, object } = job;
-        let fast = Arc::clone(fill.fast());
-        match fast.install(&fill, source).await {
-            Ok(_) => {}
-            Err(e) => self.shared.failed(&fast, object, fill.extent, &e),
-        }
     }
 
     pub(super) async fn make_room(&self) {
@@ -188,9 +180,14 @@ impl Tier {
         self.names.claim(key..key + 1).await
     }
 
-    fn object(&self, slow: Arc<dyn Object>, track: Arc<super::track::Track>) -> Arc<dyn Object> {
+    fn object(
+        &self,
+        slow: Arc<dyn Object>,
+        track: Arc<super::track::Track>,
+        reads: Option<Arc<[PageReads]>>,
+    ) -> Arc<dyn Object> {
         track.set_slow(&slow);
-        Arc::new(TierObject { shared: Arc::clone(&self.shared), track, slow })
+        Arc::new(TierObject { shared: Arc::clone(&self.shared), track, slow, reads })
     }
 
     async fn remove_object(&self, name: &Name) -> Result<()> {
@@ -251,7 +248,7 @@ impl Volume for Tier {
             let _name = self.name_lock(&name).await;
             let slow = self.shared.slow.create(&name, &intent).await?;
             let track = self.shared.tracks.lock().create(&name);
-            Ok(self.object(slow, track))
+            Ok(self.object(slow, track, intent.reads))
         })
     }
 
@@ -262,7 +259,7 @@ impl Volume for Tier {
             let _name = self.name_lock(&name).await;
             let slow = self.shared.slow.open(&name).await?;
             let track = self.shared.tracks.lock().of(&name);
-            Ok(self.object(slow, track))
+            Ok(self.object(slow, track, None))
         })
     }
 

@@ -100,7 +100,7 @@ impl Uses {
         self.bring_up(entry);
         for page in pages.clone() {
             let count = self.of(entry, page);
-            self.set(entry, page, count.max(least));
+            self.set(entry, page, count.max(least.min(MOST)));
         }
     }
 
@@ -121,7 +121,17 @@ impl Uses {
 
     /// Whether a page was read more often than the price. Its entry was brought up to date.
     pub(super) fn is_worth(&self, entry: Slot, page: u32) -> bool {
-        self.of(entry, page) > self.price
+        self.are_worth(self.of(entry, page))
+    }
+
+    /// Whether a page that was read so often is worth its room.
+    pub(super) const fn are_worth(&self, reads: u8) -> bool {
+        reads > self.price
+    }
+
+    /// Generations so far.
+    pub(super) const fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// The eviction visited a unit of `seen` pages, and took `freed` of them.

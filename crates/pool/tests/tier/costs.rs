@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use policy::intent::PageReads;
 use policy::promote::Access;
 use policy::time::Instant;
 use pool::tier::{Admission, Admit, Tier};
@@ -12,7 +13,7 @@ use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, IoBuf, Object, Volume};
+use volume::{Clock, Intent, IoBuf, Object, Volume};
 
 use crate::rig::{IO, PAGE, UNIT, content, fill, name, options, read};
 
@@ -92,6 +93,59 @@ fn a_write_costs_the_slow_volume_the_same_and_the_fast_one_a_record_once() {
     assert_eq!(watched.tier.figures().doubts, 1);
 }
 
+/// The pages of a table that is written by a compaction were read under the name of another one.
+#[test]
+fn pages_whose_records_were_read_before_are_cached_as_they_are_written() {
+    let watched = Watched::new(pool::tier::Always);
+    let tier = &watched.tier;
+    let len = 2 * UNIT - 100;
+    let reads = [(2, 1), (3, 200), (16, 15), (31, 2)];
+    let reads = reads.map(|(page, reads)| PageReads { page, reads });
+    let intent = Intent { reads: Some(reads.into()), ..Intent::DATA };
+    let object = block_on(tier.create(&name("a"), &intent)).unwrap();
+    let written = watched.calls(async {
+        object.write_at(0, IoBuf::from(&content(len, 1)[..]), IO).await.unwrap();
+    });
+    let page = (Op::Write, PAGE);
+    assert_eq!(written, [vec![(Op::Write, len)], vec![(Op::Write, 2 * PAGE), page, page]]);
+    assert_eq!(tier.figures().inherited_bytes, 4 * PAGE);
+    block_on(object.sync(IO)).unwrap();
+    let found = watched.calls(async {
+        for at in [3, 2, 16, 31].map(|page| page * PAGE) {
+            let end = (at + PAGE).min(len);
+            assert_eq!(read(&*object, at, PAGE).await, content(len, 1)[at as usize..end as usize]);
+        }
+    });
+    assert_eq!(found[0], [], "they are hits");
+    let other = watched.calls(async { drop(read(&*object, 4 * PAGE, PAGE).await) });
+    assert_eq!(other, [vec![(Op::Read, PAGE)], vec![]]);
+}
+
+/// Where room is short, they are worth it by the rule for all pages.
+#[test]
+fn pages_whose_records_were_read_seldom_take_nobodys_room() {
+    let watched = Watched::new(pool::tier::Always);
+    let tier = &watched.tier;
+    block_on(async {
+        let other = fill(tier, "other", 20 * UNIT, 9).await;
+        for unit in (0..20).rev() {
+            read(&*other, unit * UNIT, UNIT).await;
+            tier.install_all().await;
+        }
+        let reads = [(5, 1), (9, 15)].map(|(page, reads)| PageReads { page, reads });
+        let intent = Intent { reads: Some(reads.into()), ..Intent::DATA };
+        let object = tier.create(&name("a"), &intent).await.unwrap();
+        object.write_at(0, IoBuf::from(&content(UNIT, 1)[..]), IO).await.unwrap();
+        assert_eq!(tier.figures().inherited_bytes, PAGE);
+        let before = tier.figures().hit_bytes;
+        assert_eq!(
+            read(&*object, 9 * PAGE, PAGE).await,
+            content(UNIT, 1)[9 * PAGE as usize..][..PAGE as usize]
+        );
+        assert_eq!(tier.figures().hit_bytes - before, PAGE);
+    });
+}
+
 /// Promotes whole units.
 struct Whole;
 
@@ -122,7 +176,7 @@ fn logs_and_names_of_the_tier_stay_on_the_slow_volume() {
     let watched = Watched::new(pool::tier::Always);
     let tier = &watched.tier;
     block_on(async {
-        let log = tier.create(&name("a.log"), &volume::Intent::LOG).await.unwrap();
+        let log = tier.create(&name("a.log"), &Intent::LOG).await.unwrap();
         log.write_at(0, IoBuf::from(&[1; 5000][..]), IO).await.unwrap();
         let from = watched.fast.records().len();
         read(&*log, 0, 5000).await;
@@ -132,7 +186,7 @@ fn logs_and_names_of_the_tier_stay_on_the_slow_volume() {
         assert_eq!(tier.list().await.unwrap().len(), 1);
         let kind = |e: volume::Error| e.kind();
         let reserved = name("tier.head-0");
-        let refused = tier.create(&reserved, &volume::Intent::DATA).await.err().map(kind);
+        let refused = tier.create(&reserved, &Intent::DATA).await.err().map(kind);
         assert_eq!(refused, Some(volume::ErrorKind::Invalid));
         let hidden = tier.open(&reserved).await.err().map(kind);
         assert_eq!(hidden, Some(volume::ErrorKind::NotFound));

@@ -19,6 +19,7 @@ struct RustFileSystem;
 struct RustSequential;
 struct RustReadable;
 struct RustWritable;
+struct RustKeyCounts;
 
 // Bytes of the caller, valid for the length of the call.
 struct Bytes {
@@ -65,6 +66,15 @@ struct ReadRequest {
   Outcome outcome;
 };
 static_assert(sizeof(ReadRequest) == 56);
+
+// How often the records of a block of a table were read of late. `start` is where it begins, or the padding
+// before it; `end` is 0 if it is not known.
+struct BlockReads {
+  uint64_t start;
+  uint64_t end;
+  uint64_t reads;
+};
+static_assert(sizeof(BlockReads) == 24);
 
 enum class OpenFor : uint8_t { kCreate = 0, kAppend = 1, kOverwrite = 2 };
 
@@ -121,19 +131,24 @@ Outcome plimsoll_writable_close(RustWritable* file, Why why);
 uint64_t plimsoll_writable_len(const RustWritable* file);
 void plimsoll_writable_release(RustWritable* file);
 
+// How often a key was read of late.
+uint8_t plimsoll_key_counts_get(const RustKeyCounts* counts, Bytes key);
+void plimsoll_key_counts_release(const RustKeyCounts* counts);
+
 // The table that the calling thread builds: its family and level when it begins; when it ends, its
-// first and last key, and the first keys of its blocks of 256 KiB, from the second on. A level below
-// 0 is unknown.
+// first and last key, the first keys of its blocks of 256 KiB, from the second on, and its blocks with
+// records that were read of late. A level below 0 is unknown.
 void plimsoll_table_begun(uint32_t family, int32_t level);
 void plimsoll_table_finished(Bytes first, Bytes last, const Bytes* starts, size_t count,
-                             uint64_t data_len);
+                             uint64_t data_len, const BlockReads* reads, size_t reads_count);
 
 // --- C++ for Rust -------------------------------------------------------------------------------
 
 // An environment over `fs`, which it owns from now on. rocksdb_env_destroy frees both.
 rocksdb_env_t* plimsoll_env_new(RustFileSystem* fs);
-// Makes every table built with these options report its family, level and keys.
-void plimsoll_install_table_range(rocksdb_options_t* options);
+// Makes every table built with these options report its family, level and keys, and its reads by
+// `counts`, which it owns from now on; null if none are counted.
+void plimsoll_install_table_range(rocksdb_options_t* options, const RustKeyCounts* counts);
 // Whether the keys of a column family are in the order of their bytes.
 bool plimsoll_family_is_bytewise(rocksdb_column_family_handle_t* family);
 // Whether the structs of RocksDB's C API have the same layout here as in the linked library. Changes

@@ -288,6 +288,11 @@ fn tiers(page: &mut Page, tiers: &[Tier]) {
     of.counter("tier_promotions", "Installs on the fast side", |t| t.promotions);
     of.counter("tier_promoted_bytes", "Bytes installed on the fast side", |t| t.promoted_bytes);
     of.counter(
+        "tier_inherited_bytes",
+        "Bytes of new tables installed as they were written, because their records were read before",
+        |t| t.inherited_bytes,
+    );
+    of.counter(
         "tier_promotions_dropped",
         "Installs given up: a write came, the queue was full, or too little room was free",
         |t| t.promotions_dropped,

@@ -243,6 +243,57 @@ fn blocks_lie_in_pages_where_the_pool_has_a_cache_tier() {
     assert!(tiered.abs_diff(padded) < padded / 100, "{tiered}, {padded}");
 }
 
+/// Of a store before a cache tier that holds half of it: the bytes that reads of some keys miss, once they were read often and a
+/// compaction has written all tables anew.
+fn missed_after_compaction(counts_reads: bool) -> u64 {
+    let fast = Volume::memory("fast", Contract::unlimited());
+    let slow = Volume::memory("slow", Contract::unlimited());
+    let tiering = Tiering::default().size(16 * MIB);
+    let pool = Arc::new(Pool::builder().tier("cached", fast, slow, tiering).open().unwrap());
+    let counts_reads = Some(counts_reads);
+    let options = Options {
+        cache_data: false,
+        counts_reads,
+        compression: Compression::None,
+        compression_last: Compression::None,
+        ..small()
+    };
+    let store = Store::builder().pool(Arc::clone(&pool)).options(options).open().unwrap();
+    let key = |n: u32| Bytes::from(format!("{n:024}"));
+    let fill = || {
+        for n in 0..30_000 {
+            store.put(key(n), [n as u8; 1000]).unwrap();
+        }
+        store.compact_range(None::<&[u8]>, None::<&[u8]>);
+    };
+    fill();
+    let read = |keys: &mut dyn Iterator<Item = u32>| {
+        for n in keys {
+            let found = store.get_many(&[key(n)]).unwrap();
+            assert_eq!(found, [Some(vec![n as u8; 1000].into())]);
+        }
+    };
+    let hot = || (0..30_000).step_by(97);
+    (0..5).for_each(|_| read(&mut hot()));
+    // All other room of the fast volume is taken, too.
+    read(&mut (0..30_000).step_by(3));
+    (0..5).for_each(|_| read(&mut hot()));
+    fill();
+    let missed = || pool.tiers()[0].figures().missed_bytes;
+    let before = missed();
+    read(&mut hot());
+    missed() - before
+}
+
+/// A compaction gives all records a new place. The tier took the tables for new ones, of which nothing had been read.
+#[test]
+fn what_is_read_often_stays_cached_across_compactions() {
+    let (counted, not) = (missed_after_compaction(true), missed_after_compaction(false));
+    let all = 310 * 4096;
+    assert!(not > all / 2, "{not} bytes missed of {all}");
+    assert!(counted < all / 10, "{counted} bytes missed of {all}, {not} without counts");
+}
+
 #[test]
 fn writes_that_say_nothing_wait_for_what_the_store_says() {
     for (durability, survives) in [(Durability::Always, true), (Durability::EverySec, false)] {
