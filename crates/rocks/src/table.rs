@@ -308,3 +308,34 @@ impl Stream {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(blocks: &[(u64, u64, u64)], bytes: &[u8]) -> Vec<(u32, u8)> {
+        let blocks: Vec<_> =
+            blocks.iter().map(|&(start, end, reads)| BlockReads { start, end, reads }).collect();
+        let pages = page_reads(&blocks, bytes);
+        pages.iter().flat_map(|pages| pages.iter()).map(|page| (page.page, page.reads)).collect()
+    }
+
+    #[test]
+    fn reads_of_blocks_are_those_of_their_pages() {
+        let mut bytes = vec![1; 6 * PAGE];
+        assert_eq!(pages(&[], &bytes), []);
+        assert_eq!(pages(&[(0, 100, 1), (100, 4096, 2)], &bytes), [(0, 3)]);
+        assert_eq!(
+            pages(&[(4000, 4200, 5), (4200, 12_000, 300)], &bytes),
+            [(0, 5), (1, 255), (2, 255)]
+        );
+        // The last block: nobody has told where it ends.
+        assert_eq!(pages(&[(8200, 0, 2)], &bytes), [(2, 2)]);
+        // The padding before a block is not read with it.
+        bytes[4000..4096].fill(0);
+        assert_eq!(pages(&[(4000, 8192, 5)], &bytes), [(1, 5)]);
+        assert_eq!(pages(&[(4000, 0, 5)], &bytes), [(1, 5)]);
+        // Behind the end, which no builder tells.
+        assert_eq!(pages(&[(9 * PAGE as u64, 0, 1)], &bytes), [(9, 1)]);
+    }
+}
