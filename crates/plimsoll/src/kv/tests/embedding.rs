@@ -273,7 +273,8 @@ fn missed_after_compaction(counts_reads: bool) -> u64 {
             assert_eq!(found, [Some(vec![n as u8; 1000].into())]);
         }
     };
-    let hot = || (0..30_000).step_by(97);
+    // As many pages as are kept free at any time: none has to wait for room.
+    let hot = || (0..30_000).step_by(601);
     (0..5).for_each(|_| read(&mut hot()));
     // All other room of the fast volume is taken, too.
     read(&mut (0..30_000).step_by(3));
@@ -289,9 +290,9 @@ fn missed_after_compaction(counts_reads: bool) -> u64 {
 #[test]
 fn what_is_read_often_stays_cached_across_compactions() {
     let (counted, not) = (missed_after_compaction(true), missed_after_compaction(false));
-    let all = 310 * 4096;
-    assert!(not > all / 2, "{not} bytes missed of {all}");
-    assert!(counted < all / 10, "{counted} bytes missed of {all}, {not} without counts");
+    let all = 50 * 4096;
+    assert!(not > all * 9 / 10, "{not} bytes missed of {all}");
+    assert!(counted < all / 2, "{counted} bytes missed of {all}, {not} without counts");
 }
 
 #[test]
