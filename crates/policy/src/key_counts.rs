@@ -52,7 +52,7 @@ impl At<'_> {
 }
 
 impl KeyCounts {
-    /// In about so many bytes, at least 64. They suffice for a quarter as many keys.
+    /// Makes counts that take about `bytes` bytes, at least 64. They tell a quarter as many keys apart.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         let lines = (bytes / size_of::<Line>() as u64).max(1);
@@ -93,7 +93,7 @@ impl KeyCounts {
         counts.into_iter().min().unwrap_or(0)
     }
 
-    /// Whether so many keys were read since the counts were halved that they count for each other.
+    /// Whether users have read more keys since the last [`KeyCounts::halve`] than the counts tell apart.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let counts = self.bytes() * u64::from(u8::BITS / BITS);

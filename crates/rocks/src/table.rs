@@ -329,7 +329,7 @@ mod tests {
             pages(&[(4000, 4200, 5), (4200, 12_000, 300)], &bytes),
             [(0, 5), (1, 255), (2, 255)]
         );
-        // The last block: nobody has told where it ends.
+        // RocksDB does not tell where the last block ends.
         assert_eq!(pages(&[(8200, 0, 2)], &bytes), [(2, 2)]);
         // The padding before a block is not read with it.
         bytes[4000..4096].fill(0);

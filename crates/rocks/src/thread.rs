@@ -51,7 +51,7 @@ pub fn table_reads() -> u64 {
     READS.get()
 }
 
-/// The thread makes so many reads.
+/// Adds to the reads of tables that the current thread has made for users.
 pub(crate) fn count_table_reads(reads: usize) {
     READS.set(READS.get().wrapping_add(reads as u64));
 }

@@ -99,8 +99,8 @@ pub struct Options {
     /// to an eighth. With records of more than 400 bytes, blocks may be larger than a page all the same.
     pub blocks_in_pages: Option<bool>,
     /// Whether reads of keys are counted, so that a cache tier keeps what was read most of a table as flushes and compactions write it
-    /// anew: else the tier learns it from reads that miss. Reads by [`KeyValue::get_many`](engine::kv::KeyValue::get_many) and its like count
-    /// that memory does not answer. Default: where the pool has a cache tier. The counts take a 32nd of `memory` from the cache of blocks, at most 64 MiB.
+    /// anew: else the tier learns it from reads that miss. The store counts the keys that callers read by
+    /// [`KeyValue::get_many`](engine::kv::KeyValue::get_many) or `get_many_within`, where memory does not answer. Default: where the pool has a cache tier. The counts take a 32nd of `memory` from the cache of blocks, at most 64 MiB.
     pub counts_reads: Option<bool>,
     /// Compression of all levels but the last. Default: LZ4.
     pub compression: Compression,

@@ -332,7 +332,7 @@ impl Map {
         self.is_roomy() || self.uses.are_worth(reads)
     }
 
-    /// A page counts for so many reads at least, which what it holds had elsewhere.
+    /// Raises the count of a page to `reads`, which its records had on another page.
     pub(super) fn inherit(&mut self, entry: Slot, page: u32, reads: u8) {
         self.uses.raise(entry, &(page..page + 1), reads);
     }
