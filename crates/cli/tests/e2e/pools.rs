@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use serde_json::Value;
 
-use crate::place::{Client, Place, Server, until};
+use crate::place::{Client, Place, Server, until, until_or_tell};
 
 /// Enough for several tables on each volume.
 const KEYS: usize = 12_000;
@@ -294,6 +294,15 @@ pub(crate) fn all_have_two(server: &Server) -> bool {
     list["short_objects"] == 0
 }
 
+/// Waits until every object has two copies.
+pub(crate) fn until_all_have_two(server: &Server) {
+    let ask = |what| server.admin(what).1;
+    until_or_tell(
+        || all_have_two(server),
+        || format!("{}\n{}\n{}", ask("GET /health"), ask("GET /volumes"), ask("GET /figures")),
+    );
+}
+
 /// The number of objects with fewer than two copies, as reported.
 pub(crate) fn short_objects(server: &Server) -> u64 {
     let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
@@ -307,7 +316,7 @@ fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
     place.write(&settings(&place, &["s1", "s2"], "").replace("[pool.main]\n", two));
     let server = place.serve();
     store(&mut server.client(), 1);
-    until(|| all_have_two(&server));
+    until_all_have_two(&server);
     assert!(tables(&place, "s1") > 0 && tables(&place, "s2") > 0);
 
     // The volume is lost while a writer and a reader work.
@@ -335,14 +344,14 @@ fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
     check_all(&mut server.client(), 2);
     let add = ["volume", "add", "s3", "--path", "s3", "--contract", "unlimited"];
     run(&place, &[&add[..], &["--set", "simulate=true", "--write"]].concat());
-    until(|| all_have_two(&server));
+    until_all_have_two(&server);
     let told = run(&place, &["volume", "list"]);
     assert!(told.contains("2 copies of everything\n"), "{told}");
     let told = run(&place, &["volume", "remove", "s2", "--write"]);
     assert!(told.contains("0 objects were only on it"), "{told}");
     store(&mut server.client(), 3);
     check_all(&mut server.client(), 3);
-    until(|| all_have_two(&server));
+    until_all_have_two(&server);
     server.stop();
     std::fs::remove_dir_all(place.path("elsewhere")).expect("it was there");
     let checked = run(&place, &["check", "--scrub"]);

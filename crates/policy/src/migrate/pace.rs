@@ -7,6 +7,7 @@ use super::{COPY_BYTES_PER_SEC, COPY_SHARE, Flight, REBUILD_SHARE};
 use crate::heat::Block;
 use crate::placement::VolumeId;
 use crate::time::Instant;
+use crate::weight::PAID_UNKNOWN;
 
 /// What a volume should carry at most, a second. Above zero; infinite where there is no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +34,24 @@ pub fn bytes_per_sec(volumes: usize, is_last: bool) -> f64 {
     pairs * COPY_BYTES_PER_SEC
 }
 
+/// What each volume should carry at most, as last measured.
+#[derive(Clone, Debug, Default)]
+pub struct Lines(HashMap<VolumeId, Line>);
+
+impl Lines {
+    /// That of a volume. One that was not measured has no known limit.
+    fn of(&self, volume: VolumeId) -> Line {
+        let unknown = Line { ops: PAID_UNKNOWN, bytes: f64::INFINITY };
+        self.0.get(&volume).copied().unwrap_or(unknown)
+    }
+}
+
+impl FromIterator<(VolumeId, Line)> for Lines {
+    fn from_iter<I: IntoIterator<Item = (VolumeId, Line)>>(lines: I) -> Self {
+        Self(lines.into_iter().collect())
+    }
+}
+
 /// Copies of one volume at a time: each takes memory.
 const IN_FLIGHT_MAX: usize = 4;
 
@@ -41,21 +60,30 @@ const IN_FLIGHT_MAX: usize = 4;
 /// runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then their
 /// next copy may begin. It need not wait for the end of the one before: behind users' queues a copy takes long, but
 /// costs no more.
+///
+/// How long a volume rests is computed from its line whenever it is asked: a volume that was slow at the time of a copy
+/// does not rest longer than its line as last measured says.
 #[derive(Debug, Default)]
 pub struct Pace {
+    lines: Lines,
     in_flight: HashSet<Flight>,
-    /// When each volume has rested.
-    rested: HashMap<VolumeId, Instant>,
+    /// When the last copy of each volume began, and its length.
+    begun: HashMap<VolumeId, (Instant, u64)>,
     /// When all copies together have rested.
     all_rested: Instant,
 }
 
 impl Pace {
+    /// From now on, volumes have these lines.
+    pub fn set_lines(&mut self, lines: Lines) {
+        self.lines = lines;
+    }
+
     /// Whether a copy may begin now.
     #[must_use]
     pub fn may_begin(&self, flight: Flight, now: Instant) -> bool {
         let volumes = [flight.from, flight.to];
-        let rested = |volume| self.rested.get(volume).is_none_or(|&at| at <= now);
+        let rested = |&volume| self.rested(volume).is_none_or(|at| at <= now);
         let free = |volume: &VolumeId| {
             let of = |other: &&Flight| other.from == *volume || other.to == *volume;
             self.in_flight.iter().filter(of).count() < IN_FLIGHT_MAX
@@ -64,18 +92,10 @@ impl Pace {
     }
 
     /// Begins a copy of `len` bytes, where all copies together may move `bytes_per_sec`.
-    pub fn begin(
-        &mut self,
-        flight: Flight,
-        len: u64,
-        line: impl Fn(VolumeId) -> Line,
-        bytes_per_sec: f64,
-        now: Instant,
-    ) {
+    pub fn begin(&mut self, flight: Flight, len: u64, bytes_per_sec: f64, now: Instant) {
         self.in_flight.insert(flight);
         for volume in [flight.from, flight.to] {
-            let rest = seconds(line(volume).time(len) / COPY_SHARE);
-            self.rested.insert(volume, now + rest);
+            self.begun.insert(volume, (now, len));
         }
         self.all_rested = now + seconds(len as f64 / bytes_per_sec);
     }
@@ -85,16 +105,22 @@ impl Pace {
         self.in_flight.remove(&flight);
     }
 
-    /// When to ask again, if no copy ends before; `None` if one has to end first.
+    /// When to ask again, if no copy ends before and no line changes; `None` if one has to end first.
     #[must_use]
     pub fn next(&self, now: Instant) -> Option<Instant> {
-        let times = self.rested.values().copied().chain([self.all_rested]);
-        times.filter(|&at| at > now).min()
+        let times = self.begun.keys().filter_map(|&volume| self.rested(volume));
+        times.chain([self.all_rested]).filter(|&at| at > now).min()
     }
 
     /// Copies that are being made.
     pub fn in_flight(&self) -> impl Iterator<Item = Flight> {
         self.in_flight.iter().copied()
+    }
+
+    /// When a volume has rested from its last copy; `None` if it had none.
+    fn rested(&self, volume: VolumeId) -> Option<Instant> {
+        let &(at, len) = self.begun.get(&volume)?;
+        Some(at + seconds(self.lines.of(volume).time(len) / COPY_SHARE))
     }
 }
 
@@ -102,26 +128,40 @@ impl Pace {
 /// part of each volume's line and no more.
 #[derive(Debug, Default)]
 pub struct Steps {
-    next: HashMap<VolumeId, Instant>,
+    lines: Lines,
+    /// When the last I/O on each volume went.
+    went: HashMap<VolumeId, Instant>,
 }
 
 impl Steps {
-    /// When the next I/O, of one block, on these volumes goes, each given with its line. Users who wait leave it
-    /// `REBUILD_SHARE` of the line, others `COPY_SHARE`.
-    pub fn next(
+    /// From now on, volumes have these lines.
+    pub fn set_lines(&mut self, lines: Lines) {
+        self.lines = lines;
+    }
+
+    /// Lets an I/O of one block on these volumes go now, or tells when to ask again if no line changes. Users who wait leave
+    /// it `REBUILD_SHARE` of the line, others `COPY_SHARE`.
+    ///
+    /// # Errors
+    /// The time to ask again. Nothing was taken.
+    pub fn take(
         &mut self,
-        volumes: impl IntoIterator<Item = (VolumeId, Line)>,
+        volumes: &[VolumeId],
         users_wait: bool,
         now: Instant,
-    ) -> Instant {
-        let volumes: Vec<_> = volumes.into_iter().collect();
+    ) -> Result<(), Instant> {
         let share = if users_wait { REBUILD_SHARE } else { COPY_SHARE };
-        let free = volumes.iter().filter_map(|(volume, _)| self.next.get(volume)).max();
-        let at = free.copied().unwrap_or(now).max(now);
-        for (volume, line) in volumes {
-            self.next.insert(volume, at + seconds(line.time(Block::BYTES) / share));
+        let free = volumes.iter().filter_map(|volume| {
+            let went = *self.went.get(volume)?;
+            Some(went + seconds(self.lines.of(*volume).time(Block::BYTES) / share))
+        });
+        match free.max().filter(|&at| at > now) {
+            Some(at) => Err(at),
+            None => {
+                self.went.extend(volumes.iter().map(|&volume| (volume, now)));
+                Ok(())
+            }
         }
-        at
     }
 }
 

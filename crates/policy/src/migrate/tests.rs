@@ -231,19 +231,18 @@ fn copies_are_paced_by_what_their_volumes_are_paid_for() {
     // Of which copies may take 160 and 16 a second.
     const K: f64 = 1.0 / COPY_SHARE;
     const ALL: f64 = COPY_BYTES_PER_SEC;
-    let line = |volume: VolumeId| Line {
-        ops: if volume.0 == 2 { 16.0 * K } else { 160.0 * K },
-        bytes: f64::INFINITY,
-    };
+    let line = |ops| Line { ops: ops * K, bytes: f64::INFINITY };
+    let lines = [(a, line(160.0)), (b, line(160.0)), (c, line(16.0))];
+    pace.set_lines(lines.into_iter().collect());
     assert!(pace.may_begin(flight(1, a, b), at(0)));
-    pace.begin(flight(1, a, b), 8 * MIB, line, ALL, at(0));
+    pace.begin(flight(1, a, b), 8 * MIB, ALL, at(0));
     // 32 operations of 160 a second; 8 MiB of 64 MiB a second.
     assert!(!pace.may_begin(flight(2, b, c), at(199)));
     pace.end(flight(1, a, b));
     assert!(!pace.may_begin(flight(2, b, c), at(199)), "it was faster than it may be in the mean");
     assert_eq!(pace.next(at(150)), Some(at(200)));
     assert!(pace.may_begin(flight(2, b, c), at(200)));
-    pace.begin(flight(2, b, c), 8 * MIB, line, ALL, at(200));
+    pace.begin(flight(2, b, c), 8 * MIB, ALL, at(200));
     assert!(!pace.may_begin(flight(3, a, VolumeId(3)), at(324)), "64 MiB a second for all");
     assert!(pace.may_begin(flight(3, a, VolumeId(3)), at(325)));
     assert_eq!(pace.in_flight().collect::<Vec<_>>(), [flight(2, b, c)]);
@@ -262,13 +261,40 @@ fn copies_are_paced_by_bytes_too() {
     let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
     let line = Line { ops: 1e6, bytes: 8.0 * MIB as f64 / COPY_SHARE };
     let mut pace = Pace::default();
-    pace.begin(flight(1), 8 * MIB, |_| line, f64::INFINITY, at(0));
+    let lines: Lines = [(from, line), (to, line)].into_iter().collect();
+    pace.set_lines(lines.clone());
+    pace.begin(flight(1), 8 * MIB, f64::INFINITY, at(0));
     assert!(!pace.may_begin(flight(2), at(999)) && pace.may_begin(flight(2), at(1000)));
     let mut steps = Steps::default();
-    let next = |steps: &mut Steps| steps.next([(from, line), (to, line)], false, at(0));
+    steps.set_lines(lines);
     // 32 blocks are 8 MiB.
-    let times: Vec<_> = (0..=32).map(|_| next(&mut steps)).collect();
-    assert_eq!((times[0], times[32]), (at(0), at(1000)));
+    let mut now = at(0);
+    for _ in 0..=32 {
+        assert_eq!(steps.take(&[from, to], false, now), Ok(()));
+        now = steps.take(&[from, to], false, now).expect_err("the last has just gone");
+    }
+    assert_eq!(now, at(1000) + Duration::from_micros(31_250));
+}
+
+/// After one write that took seconds, repair once stood still for half an hour.
+#[test]
+fn a_volume_that_was_slow_for_a_moment_rests_no_longer_than_it_is_slow() {
+    let [from, to] = [0, 1].map(VolumeId);
+    let flight = |object| Flight { object, from, to };
+    let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+    let lines = |ops| -> Lines { [(to, Line { ops, bytes: f64::INFINITY })].into_iter().collect() };
+    let (mut pace, mut steps) = (Pace::default(), Steps::default());
+    pace.set_lines(lines(0.2));
+    steps.set_lines(lines(0.2));
+    pace.begin(flight(1), 8 * MIB, COPY_BYTES_PER_SEC, at(0));
+    assert_eq!(steps.take(&[from, to], true, at(0)), Ok(()));
+    assert!(!pace.may_begin(flight(2), at(1_000_000)));
+    assert_eq!(steps.take(&[from, to], true, at(10_000)), Err(at(50_000)));
+
+    pace.set_lines(lines(2000.0));
+    steps.set_lines(lines(2000.0));
+    assert!(pace.may_begin(flight(2), at(10_000)));
+    assert_eq!(steps.take(&[from, to], true, at(10_000)), Ok(()));
 }
 
 #[test]
@@ -286,8 +312,7 @@ fn copies_that_queue_do_not_hold_each_other_up_but_for_a_few() {
     let at = |object: u64| Instant::ZERO + Duration::from_secs(object);
     for object in 0..4 {
         assert!(pace.may_begin(flight(object), at(object)), "{object}: rested, and none has ended");
-        let line = Line { ops: 1000.0, bytes: f64::INFINITY };
-        pace.begin(flight(object), MIB, |_| line, COPY_BYTES_PER_SEC, at(object));
+        pace.begin(flight(object), MIB, COPY_BYTES_PER_SEC, at(object));
     }
     assert!(!pace.may_begin(flight(4), at(1000)));
     assert_eq!(pace.next(at(1000)), None, "it waits for the end of a copy");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use policy::contract::Cost;
-use policy::migrate::{Line, Replica, State, Table, Volume};
+use policy::migrate::{Line, Lines, Replica, State, Table, Volume};
 use policy::placement::VolumeId;
 use policy::purpose::Class;
 use policy::time::Instant;
@@ -25,7 +25,7 @@ pub struct GateLoad {
     pub line: Option<f64>,
     /// Bytes a second, likewise.
     pub line_bytes: Option<f64>,
-    /// The mean time in which the device answers; none if nothing was measured.
+    /// What the device usually takes for a read or write, the slower of the two; none before enough were measured.
     pub answer: Option<Duration>,
     /// Granted to users: reads, and what commits.
     pub granted: Cost,
@@ -46,15 +46,11 @@ impl GateLoad {
         let gives = meter.available.unwrap_or(1.0);
         // Copies for relief and rebuilds run as users do, and are none.
         let copies = meter.copies();
-        let (answers, answered) =
-            meter.answers.iter().fold((Duration::ZERO, 0), |(sum, count), of| {
-                (sum.saturating_add(of.total()), count + of.count())
-            });
         Self {
             volume,
             line: meter.contract.line_iops().map(|ops| ops * gives),
             line_bytes: meter.contract.paid_bytes_per_sec().map(|bytes| bytes as f64 * gives),
-            answer: answers.checked_div(u32::try_from(answered).unwrap_or(u32::MAX)),
+            answer: meter.usual_io,
             granted: commits.spent.plus(users.spent).less(copies.spent),
             reads: users.granted.saturating_sub(copies.granted),
             waited: users.waits.total.saturating_sub(copies.waited),
@@ -68,7 +64,6 @@ impl GateLoad {
 pub(super) struct LoadHistory {
     since: Instant,
     before: HashMap<VolumeId, GateLoad>,
-    lines: HashMap<VolumeId, Line>,
     /// Sums of rates of reads, over `seconds`.
     rates: HashMap<(ObjectId, VolumeId), f64>,
     weights: HashMap<VolumeId, f64>,
@@ -88,7 +83,6 @@ impl LoadHistory {
     pub(super) fn begin(&mut self, loads: &[GateLoad], now: Instant) {
         self.since = now;
         self.before = loads.iter().map(|load| (load.volume, *load)).collect();
-        self.lines = loads.iter().map(|load| (load.volume, copy_line(load))).collect();
         self.rates.clear();
         self.weights.clear();
         self.seconds = 0.0;
@@ -102,12 +96,6 @@ impl LoadHistory {
         for (volume, weight) in pool.weights() {
             *self.weights.entry(volume).or_default() += weight;
         }
-    }
-
-    /// The line of a volume, for copies.
-    pub(super) fn line(&self, volume: VolumeId) -> Line {
-        let unknown = Line { ops: PAID_UNKNOWN, bytes: f64::INFINITY };
-        self.lines.get(&volume).copied().unwrap_or(unknown)
     }
 
     /// The volumes, with means since the last decision. One that does not report its space is silent; after
@@ -230,6 +218,11 @@ fn users_line(load: &GateLoad, users: Cost) -> f64 {
     let mean_bytes = users.bytes as f64 / users.ops.max(1) as f64;
     let by_bytes = load.line_bytes.map_or(f64::INFINITY, |bytes| bytes / mean_bytes.max(1.0));
     ops.min(by_bytes).max(1.0)
+}
+
+/// The lines of the volumes, for copies.
+pub(super) fn copy_lines(loads: &[GateLoad]) -> Lines {
+    loads.iter().map(|load| (load.volume, copy_line(load))).collect()
 }
 
 /// The line of a volume for copies. A volume without limits carries at least one operation after the other, so copies

@@ -39,7 +39,7 @@ use volume::{Clock, ErrorKind, Result, Volume as _};
 
 pub use self::figures::Figures;
 pub use self::history::GateLoad;
-use self::history::LoadHistory;
+use self::history::{LoadHistory, copy_lines};
 use crate::leaf::ObjectId;
 use crate::spread::{How, Redundancy, Repaired, Spread};
 
@@ -142,7 +142,9 @@ impl Mover {
 
     /// Runs until it is dropped. `look` returns the loads of the gates so far.
     pub async fn run(mut self, mut look: impl FnMut() -> Vec<GateLoad>) {
-        self.history.begin(&look(), self.clock.now());
+        let loads = look();
+        self.history.begin(&loads, self.clock.now());
+        self.set_lines(&loads);
         let mut second = self.clock.now() + SECOND;
         let mut decision = self.clock.now() + self.planner.terms().every;
         let mut mend = self.clock.now() + MEND_EVERY;
@@ -198,7 +200,15 @@ impl Mover {
         self.planned.is_empty() && self.under_way.is_empty()
     }
 
+    /// Paces copies by what the volumes carry now.
+    fn set_lines(&mut self, loads: &[GateLoad]) {
+        let lines = copy_lines(loads);
+        self.steps.lock().set_lines(lines.clone());
+        self.pace.set_lines(lines);
+    }
+
     async fn decide(&mut self, loads: &[GateLoad]) {
+        self.set_lines(loads);
         let now = self.clock.now();
         let (volumes, plan) =
             self.plan(loads, now, |planner, seen| planner.decide(seen, now)).await;
@@ -216,6 +226,7 @@ impl Mover {
 
     /// As [`Mover::decide`], but only for the replication target: copies planned for the sake of reads stay.
     async fn mend(&mut self, loads: &[GateLoad]) {
+        self.set_lines(loads);
         let now = self.clock.now();
         let (volumes, plan) = self.plan(loads, now, |planner, seen| planner.mend(seen)).await;
         self.drop_copies(plan.drops);
@@ -400,8 +411,7 @@ impl Mover {
                 self.figures.lock().skipped.count(Skip::Busy);
             } else {
                 let most = bytes_per_sec(self.takers, copying.is_last);
-                let line = |volume| self.history.line(volume);
-                self.pace.begin(flight, copying.len, line, most, now);
+                self.pace.begin(flight, copying.len, most, now);
                 let (pool, id) = (self.pool.clone(), ObjectId(copying.object));
                 let how = match copying.why {
                     Why::Heat => How::from(Io::new(Origin::Relief, Step::Data)),
@@ -423,16 +433,20 @@ impl Mover {
     /// How a copy between these volumes is made of an object of which one readable copy is left: the next loss would
     /// lose it.
     fn rebuild(&self, volumes: Vec<VolumeId>) -> How {
-        let lines = volumes.into_iter().map(|volume| (volume, self.history.line(volume)));
-        let lines: Vec<_> = lines.collect();
         let (steps, clock, pool) = (Arc::clone(&self.steps), self.clock.clone(), self.pool.clone());
         let wait = move || {
-            let users_wait = !pool.expected_read().wait.is_zero();
-            let at = steps.lock().next(lines.iter().copied(), users_wait, clock.now());
-            let sleep = clock.sleep_until(at);
+            let (steps, clock, pool) = (Arc::clone(&steps), clock.clone(), pool.clone());
+            let volumes = volumes.clone();
             Box::pin(async move {
-                sleep.await;
-                Ok(())
+                loop {
+                    let users_wait = !pool.expected_read().wait.is_zero();
+                    let now = clock.now();
+                    let Err(at) = steps.lock().take(&volumes, users_wait, now) else {
+                        return Ok(());
+                    };
+                    // The volumes may be faster by then.
+                    clock.sleep_until(at.min(now + SECOND)).await;
+                }
             }) as _
         };
         How { io: Io::new(Origin::Rebuild, Step::Data), wait: Some(Arc::new(wait)) }

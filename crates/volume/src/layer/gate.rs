@@ -108,6 +108,9 @@ pub struct Meter {
     /// What the device usually takes for a small read: the median since the opening, or what the contract says before there
     /// were enough; zero if neither is known.
     pub usual_read: Duration,
+    /// What the device usually takes for a read or write: the median since the opening of the kind that takes longest, syncs
+    /// apart; `None` before there were enough.
+    pub usual_io: Option<Duration>,
     /// What was granted to each store, in the order of their numbers.
     pub tenants: Vec<(Tenant, TenantFigures)>,
     /// Spending of the last ten whole tenths of a second.

@@ -11,7 +11,7 @@ use super::{MIB, block};
 use crate::health::health;
 use crate::nbd::Nbd;
 use crate::place::{Place, Server, until};
-use crate::pools::{all_have_two, run};
+use crate::pools::{all_have_two, run, until_all_have_two};
 
 /// A part of the device that is written: one in each extent, so that all volumes hold some.
 const WINDOW: usize = 256 << 10;
@@ -118,7 +118,7 @@ fn with_two_copies_a_volume_lost_under_writes_is_no_error_and_made_up_for() {
         until(|| all_have_two(&server) && health(&server).0);
     });
     writer.check();
-    until(|| all_have_two(&server));
+    until_all_have_two(&server);
     server.stop();
     let checked = run(&place, &["check", "--scrub"]);
     assert!(checked.contains("scrub: "), "{checked}");

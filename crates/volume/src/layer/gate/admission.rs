@@ -494,6 +494,7 @@ impl AdmissionQueue {
             purposes: Purpose::ALL.map(|purpose| self.purposes.figures(purpose)),
             answers: Class::ALL.map(|class| self.answers.of(class)),
             usual_read: self.answers.usual_read().unwrap_or_else(|| state.contract.usual_read()),
+            usual_io: self.answers.usual_io(),
             tenants: state.scheduler.tenants(),
             last_second: window.last_second(now),
             used: window.used(&state.contract, now),

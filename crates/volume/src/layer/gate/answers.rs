@@ -14,7 +14,7 @@ const READS: u64 = 8;
 /// After so long without a small read, the mean counts half: a device that was slow is tried again.
 const FORGET: Duration = Duration::from_secs(1);
 
-/// The gate tells the median of small reads once it has counted this many.
+/// The gate tells the median of a kind once it has counted this many.
 const USUAL: u64 = 100;
 
 /// A histogram for each class, and one for each kind of I/O.
@@ -61,8 +61,18 @@ impl Answers {
 
     /// The median of all small reads; `None` before there were enough.
     pub(super) fn usual_read(&self) -> Option<Duration> {
-        let times = self.kinds[IoKind::SmallRead.index()].times();
+        self.usual(IoKind::SmallRead)
+    }
+
+    fn usual(&self, kind: IoKind) -> Option<Duration> {
+        let times = self.kinds[kind.index()].times();
         if times.count() < USUAL { None } else { times.quantile(0.5) }
+    }
+
+    /// The median of the kind of read or write that takes longest, without syncs; `None` before there were enough of any.
+    pub(super) fn usual_io(&self) -> Option<Duration> {
+        let data = IoKind::ALL.into_iter().filter(|&kind| kind != IoKind::Sync);
+        data.filter_map(|kind| self.usual(kind)).max()
     }
 
     pub(super) fn of(&self, class: Class) -> Times {
@@ -85,5 +95,34 @@ impl Counted {
 impl Default for Counted {
     fn default() -> Self {
         Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), total_nanos: AtomicU64::new(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mean of all I/Os once counted: after one sync of seconds, copies to a new volume waited for minutes.
+    #[test]
+    fn the_usual_time_is_that_of_most_reads_or_of_most_writes() {
+        let answers = Answers::default();
+        let ended = |kind, millis, count| {
+            let time = Duration::from_millis(millis);
+            (0..count).for_each(|_| answers.record(Class::Idle, kind, time, Instant::ZERO));
+        };
+        let is_about = |millis: u64| {
+            let usual = answers.usual_io().expect("enough were counted").as_secs_f64() * 1e3;
+            (usual / millis as f64 - 1.0).abs() < 0.1
+        };
+        ended(IoKind::Sync, 5_000, USUAL);
+        ended(IoKind::LargeWrite, 5_000, 1);
+        ended(IoKind::LargeWrite, 2, USUAL - 2);
+        assert_eq!(answers.usual_io(), None);
+        ended(IoKind::LargeWrite, 2, 1);
+        assert!(is_about(2));
+        ended(IoKind::SmallRead, 8, USUAL - 1);
+        assert!(is_about(2));
+        ended(IoKind::SmallRead, 8, 1);
+        assert!(is_about(8));
     }
 }
