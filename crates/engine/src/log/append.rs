@@ -411,6 +411,7 @@ impl Inner {
         }
         self.count(writer.stream, open, &output.group, &places);
         open.counts();
+        self.synced_open(&writer.stream, open);
         Ok(())
     }
 

@@ -153,12 +153,14 @@ async fn survey(
             let hint = member.volume.open(&name).await?;
             found.bytes += len;
             match scan::hint(&*hint, file.seal, INSPECT).await? {
-                Ok((header, entries)) if header.whole => {
+                Ok((header, entries)) => {
                     covers = u64::from(header.covers);
-                    (seen.entries, seen.hinted) = (entries, true);
-                    found.records += u64::from(header.records);
+                    // The rest of the file has to be read anyway.
+                    if header.whole {
+                        (seen.entries, seen.hinted) = (entries, true);
+                        found.records += u64::from(header.records);
+                    }
                 }
-                Ok(_) => {}
                 // A bad hint loses nothing: the file has the same entries.
                 Err(bad) => {
                     let what = format!("volume {}: {name}", member.label);

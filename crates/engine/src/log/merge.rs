@@ -756,6 +756,7 @@ impl Inner {
             self.write_copies(member, open, io).await?;
             self.sync_object(member, &*open.file.object, io).await?;
             open.synced();
+            self.synced_open(&writer.stream, open);
         }
         Ok(())
     }

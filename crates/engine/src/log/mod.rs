@@ -34,6 +34,7 @@ mod figures;
 mod file;
 mod format;
 mod health;
+mod hints;
 mod index;
 mod inspect;
 mod late;
@@ -70,6 +71,7 @@ pub use self::figures::{Counts, Figures, VolumeFigures};
 use self::file::{File, Names};
 use self::format::Layout;
 pub use self::format::{Bad, KEY_MAX, StoreId, VALUE_MAX};
+use self::hints::Parts;
 pub use self::inspect::{Flaw, Inspected, inspect, stores_on};
 use self::notify::Notify;
 pub use self::recovery::{Damage, Report};
@@ -348,6 +350,8 @@ struct Disk {
     reserve: Option<Reserve>,
     /// Files to be synced and given hints, oldest first.
     sealing: Mutex<VecDeque<Arc<Sealing>>>,
+    /// Hints to be written of open files.
+    parts: Mutex<Parts>,
     /// Held by the task that seals.
     sealer: AsyncMutex<()>,
     /// Held by the task that removes files, or picks one to merge.

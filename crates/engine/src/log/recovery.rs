@@ -26,7 +26,7 @@ use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, 
 
 use super::dirty::Dirty;
 use super::file::{File, Names, Role};
-use super::format::{self, Bad, Entries, HEADER_LEN, Kind, Layout, Slot, StoreId};
+use super::format::{self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Slot, StoreId};
 use super::index::Place;
 use super::late::Late;
 use super::merge::ROUND_MAX;
@@ -76,8 +76,16 @@ struct FoundFile {
     len: u64,
     hint_len: u64,
     sequence_end: u64,
-    /// The records and the bytes of its hint, if it has none and is to be sealed.
+    /// The records and the bytes of its hint, if it has none of all of it and is to be sealed.
     unsealed: Option<(u32, u64)>,
+}
+
+/// A hint of the part of a file that was durable at the time.
+struct PartHint {
+    header: HintHeader,
+    entries: Vec<u8>,
+    /// Its own length.
+    len: u64,
 }
 
 impl Store {
@@ -181,6 +189,7 @@ impl Store {
                 volume: member.volume,
                 reserve,
                 sealing: Mutex::default(),
+                parts: Mutex::default(),
                 sealer: AsyncMutex::default(),
                 merger: AsyncMutex::default(),
                 merging: Mutex::default(),
@@ -464,7 +473,11 @@ impl Inner {
                 Err(Bad::Unreadable)
             });
             match read {
-                Ok((header, entries)) if header.whole => {
+                Ok((header, entries)) if !header.whole => {
+                    let hint = PartHint { header, entries, len: hint_len };
+                    return self.scan_file(member, handle, len, leased, Some(hint), report).await;
+                }
+                Ok((header, entries)) => {
                     if len < u64::from(header.covers) {
                         // Records behind its end are lost: reads of them fail.
                         report.damage.push(Damage {
@@ -485,14 +498,13 @@ impl Inner {
                         unsealed: None,
                     }));
                 }
-                Ok(_) => {}
                 // A crash can cut short a hint, which cannot be told from damage; neither loses records.
                 Err(bad) => {
                     tracing::warn!(volume = %disk.label, hint = %hint_name, "{}: the file is read instead", bad.what());
                 }
             }
         }
-        self.scan_file(member, handle, len, leased, report).await
+        self.scan_file(member, handle, len, leased, None, report).await
     }
 
     /// Leaves out a file without a hint that cannot be read, unless its volume may come back.
@@ -512,13 +524,14 @@ impl Inner {
         Ok(None)
     }
 
-    /// Reads a file without a good hint.
+    /// Reads a file without a good hint, or what is behind the part that `hint` covers.
     async fn scan_file(
         &self,
         member: usize,
         handle: Arc<File>,
         len: u64,
         leased: bool,
+        hint: Option<PartHint>,
         report: &mut Report,
     ) -> Result<Option<FoundFile>> {
         let header = match scan::header(&*handle.object, OPEN).await {
@@ -531,13 +544,22 @@ impl Inner {
             report.damage.push(Damage { what: handle.what.clone(), offset: 0, bad });
             return Ok(None);
         }
-        let scanned = scan::scan(&*handle.object, handle.seal, HEADER_LEN as u64, 0, OPEN).await;
-        let scanned = match scanned {
+        let covers = hint.as_ref().map_or(0, |hint| u64::from(hint.header.covers));
+        let from = covers.max(HEADER_LEN as u64);
+        let scanned = scan::scan(&*handle.object, handle.seal, from, covers, OPEN).await;
+        let mut scanned = match scanned {
             Ok(scanned) => scanned,
             Err(error) => return self.leave_out(member, &handle, error, report),
         };
         report.scanned += 1;
-        report.scanned_bytes += len;
+        report.scanned_bytes += len.saturating_sub(covers);
+        let hint_len = hint.as_ref().map_or(0, |hint| hint.len);
+        if let Some(PartHint { header, entries, .. }) = hint {
+            scanned.follow(&header, entries);
+            if len < covers {
+                scanned.damage.push((len, Bad::Short));
+            }
+        }
         let damaged = |(offset, bad)| Damage { what: handle.what.clone(), offset, bad };
         if scanned.records == 0 && scanned.damage.is_empty() {
             if leased {
@@ -566,7 +588,7 @@ impl Inner {
             entries: scanned.entries,
             death: scanned.death.unwrap_or_default(),
             len,
-            hint_len: 0,
+            hint_len,
             sequence_end: scanned.sequence_end,
             // A hint would hide the damage from the next reader, and a seal from scrubs.
             unsealed: is_whole

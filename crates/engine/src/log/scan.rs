@@ -1,4 +1,4 @@
-//! Reading a file without a hint from front to back.
+//! Reading a file without a hint, or behind what its hint covers, from front to back.
 //!
 //! After a crash the end of a file is arbitrary: its pages were kept, lost or torn, in any order. So a scan reads to
 //! the end of the object: behind invalid bytes it looks for the next record, and every whole record counts. Of two
@@ -341,6 +341,15 @@ impl Reading {
 }
 
 impl Scanned {
+    /// Adds the records before those of the scan: those of a hint of the part of the file up to where the scan began.
+    pub(super) fn follow(&mut self, hint: &HintHeader, mut entries: Vec<u8>) {
+        entries.append(&mut self.entries);
+        self.entries = entries;
+        self.records += hint.records;
+        self.end = self.end.max(hint.covers);
+        self.death = Some(self.death.map_or(hint.death, |death| hint.death.join(death)));
+    }
+
     fn take(&mut self, batch: Batch) {
         self.entries.extend_from_slice(&batch.entries);
         self.records += batch.records;

@@ -5,8 +5,7 @@
 //! it after a crash. A file that was [abandoned](Inner::abandon) while a write was under way is only synced: that
 //! write may still arrive.
 //!
-//! A hint lists the records of a whole, durable file, so that opening the store need not read it. It is written after
-//! the file's own sync; if it is missing or damaged, opening reads the file.
+//! The hint is written after the file's own sync. See [`hints`](super::hints).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::StreamExt;
 use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
-use policy::purpose::{Io, Origin, Step};
-use volume::buf::PAGE;
-use volume::{Error, ErrorKind, Intent, Name, Object, Result};
+use policy::purpose::Io;
+use volume::{Error, ErrorKind, Name, Object, Result};
 
 use super::file::{File, Role};
-use super::format::{self, HintHeader, Layout};
+use super::format::{HintHeader, Layout};
+use super::hints::HINT;
 use super::merge::LOOK;
 use super::state::Phase;
 use super::writeback::Claim;
 use super::writer::{Open, Output, Writer};
 use super::{FileId, Inner};
 
-/// Hints must keep pace with full files, but no caller waits for a single one.
-const HINT: Io = Io::new(Origin::Merge { space_pressure_percent: 30 }, Step::Data);
 /// At most this many files for each device wait to be sealed; beyond it, callers that write seal too. Each holds its hint in
 /// memory.
 const WAITING_MAX: usize = 16;
@@ -89,6 +86,7 @@ impl Inner {
             self.let_in(member);
         } else {
             self.state().members[member].dirty.full(open.file.id);
+            self.disks[member].parts.lock().forget(open.file.id);
             let sealing = Sealing {
                 covers: open.covers(),
                 is_final,
@@ -119,10 +117,11 @@ impl Inner {
         }
     }
 
-    /// Seals all waiting files; says whether there were any.
+    /// Seals all waiting files, and writes the hints of open ones that are due; says whether there were any.
     pub(super) async fn seal_waiting(&self, member: usize) -> Result<bool> {
         let _alone = self.disks[member].sealer.lock().await;
-        self.seal_until(member, 0).await
+        let sealed = self.seal_until(member, 0).await?;
+        Ok(self.hint_parts(member).await? || sealed)
     }
 
     /// Seals until no more than `left` wait; says whether it sealed any. The caller holds `sealer`.
@@ -165,18 +164,10 @@ impl Inner {
                     records: next.records,
                     death,
                 };
-                let hint_len = match self.find_room_for_hint(member, next.entries.len()).await? {
-                    true => self.write_hint(member, &next.file, &hint, &next.entries).await,
-                    false => Ok(0),
-                };
+                if self.find_room_for_hint(member, next.entries.len()).await? {
+                    self.write_hint(member, &next.file, &hint, &next.entries).await;
+                }
                 let mut state = self.state();
-                let len = hint_len.unwrap_or_else(|error| {
-                    tracing::warn!(file = %next.file.what, %error,
-                        "the file's hint could not be written: the next start reads the file");
-                    0
-                });
-                state.file_mut(id).hint_len = len;
-                state.members[member].own += len;
                 state.seal(id);
             }
             Err(error) if error.kind() == ErrorKind::Poisoned => {
@@ -193,16 +184,6 @@ impl Inner {
         self.let_in(member);
         self.notify.notify_all();
         Ok(())
-    }
-
-    /// Hints leave free the files that merges write: hints of small records are large, and those of all waiting files
-    /// could use up the reserve of merges. Opening reads a file without a hint.
-    pub(super) async fn find_room_for_hint(&self, member: usize, bytes: usize) -> Result<bool> {
-        self.look_at_space(member).await?;
-        let state = self.state();
-        let free = state.members[member].fill(state.sequence).free();
-        let merged = self.options.file_bytes * self.devices_of_each() as u64;
-        Ok(free >= merged + bytes as u64)
     }
 
     async fn sync_sealing(&self, member: usize, sealing: &Sealing) -> Result<()> {
@@ -261,39 +242,6 @@ impl Inner {
             self.seal_waiting(member).await?;
         }
         outcome
-    }
-
-    /// Writes and seals a hint; gives its length.
-    pub(super) async fn write_hint(
-        &self,
-        member: usize,
-        file: &File,
-        header: &HintHeader,
-        entries: &[u8],
-    ) -> Result<u64> {
-        let volume = &self.disks[member].volume;
-        let name = self.names.of(Role::Hint(file.id));
-        let bytes = format::encode_hint(file.seal, header, entries);
-        let mut created = volume.create(&name, &Intent::DATA).await;
-        if created.as_ref().is_err_and(|e| e.kind() == ErrorKind::AlreadyExists) {
-            // A hint of an interrupted attempt, or a damaged one.
-            volume.remove(&name).await?;
-            created = volume.create(&name, &Intent::DATA).await;
-        }
-        let object = created?;
-        let mut pages = volume::IoBufMut::from(&bytes[..]);
-        pages.extend_from_slice(&[0; PAGE][..bytes.len().next_multiple_of(PAGE) - bytes.len()]);
-        let len = pages.len() as u64;
-        let written = match object.write_at(0, pages.freeze(), HINT).await {
-            Ok(()) => self.seal_object(member, &*object, HINT).await,
-            failed => failed,
-        };
-        if written.is_err() {
-            // Half a hint takes room for nothing; if it stays, its checksum gives it away.
-            drop(object);
-            let _ = volume.remove(&name).await;
-        }
-        written.map(|()| len)
     }
 
     /// Syncs an object, which makes removals before it durable too.

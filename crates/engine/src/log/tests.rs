@@ -12,6 +12,7 @@ mod damage;
 mod disk;
 mod emergency;
 mod full;
+mod hints;
 mod lease;
 mod merge;
 mod pool;

@@ -211,7 +211,10 @@ impl Inner {
         let mut output = writer.output.lock().await;
         if let Some(open) = output.open.as_mut().filter(|open| Arc::ptr_eq(&open.file, &file)) {
             match &synced {
-                Ok(()) => open.synced_until(until),
+                Ok(()) => {
+                    open.synced_until(until);
+                    self.synced_open(&writer.stream, open);
+                }
                 Err(error) if error.kind() == ErrorKind::Poisoned => {
                     self.abandon(writer, &mut output);
                 }

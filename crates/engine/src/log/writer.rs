@@ -149,6 +149,8 @@ pub(super) struct Open {
     /// The end of the last record written, and of the last one synced.
     pub(super) written: u64,
     pub(super) synced: u64,
+    /// The end of what its last hint covers.
+    pub(super) hinted: u64,
     /// The entries of its hint: of all records appended.
     pub(super) entries: Vec<u8>,
     pub(super) records: u32,
@@ -212,6 +214,7 @@ impl Open {
             start: 0,
             written: 0,
             synced: 0,
+            hinted: 0,
             entries: Vec::new(),
             records: 0,
             records_end: end,
