@@ -225,11 +225,15 @@ pub(super) fn copy_lines(loads: &[GateLoad]) -> Lines {
     loads.iter().map(|load| (load.volume, copy_line(load))).collect()
 }
 
+/// No device takes longer for an I/O. Users' requests that wait in its queue do, and would delay a repair the more the more
+/// users there are, for ever.
+const DEVICE_MAX: Duration = Duration::from_millis(20);
+
 /// The line of a volume for copies. A volume without limits carries at least one operation after the other, so copies
 /// are paced by how long it takes for one: a rebuild on a disk leaves the arm to users.
 fn copy_line(load: &GateLoad) -> Line {
     let measured = || {
-        let answer = load.answer.filter(|answer| !answer.is_zero())?;
+        let answer = load.answer.filter(|answer| !answer.is_zero())?.min(DEVICE_MAX);
         Some((1.0 / answer.as_secs_f64()).min(PAID_UNKNOWN))
     };
     let ops = load.line.or_else(measured).unwrap_or(PAID_UNKNOWN).max(1.0);
@@ -271,6 +275,8 @@ mod tests {
     fn copies_on_a_volume_without_limits_are_paced_by_its_answers() {
         let answers = |ms| GateLoad { answer: Some(Duration::from_millis(ms)), ..load() };
         assert_eq!(copy_line(&answers(10)).ops, 100.0);
+        // A repair to a disk with a long queue once took an I/O in seven seconds.
+        assert_eq!(copy_line(&answers(1000)).ops, 50.0);
         assert_eq!(copy_line(&load()).ops, PAID_UNKNOWN);
         assert_eq!(copy_line(&GateLoad { line: Some(3000.0), ..answers(10) }).ops, 3000.0);
     }
