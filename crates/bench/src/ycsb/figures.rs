@@ -26,6 +26,7 @@ pub fn add_to(
     let mut writer = Writer { report, id, scheme };
     for phase in phases {
         writer.throughput(phase, volumes);
+        writer.hits(phase);
         writer.latencies(phase);
     }
     for phase in phases {
@@ -70,6 +71,12 @@ impl Writer<'_> {
             if let Some(paid) = volume.paid_iops {
                 self.row(&format!("{case}, of what is paid for"), share(used.mean, paid), "%");
             }
+        }
+    }
+
+    fn hits(&mut self, phase: &Phase) {
+        for (cache, hits) in &phase.hits {
+            self.row(&format!("{}, hits in {cache}", phase.name), 100.0 * hits, "%");
         }
     }
 

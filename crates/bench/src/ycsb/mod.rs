@@ -48,6 +48,22 @@ pub struct Volume<'v> {
     pub ops: Tally<'v>,
 }
 
+/// A cache above the volumes, or of some of them.
+pub struct Cache<'c> {
+    /// Its name.
+    pub name: String,
+    /// Reads, or bytes of them, that it answered so far.
+    pub hits: Tally<'c>,
+    /// Those that it was asked for.
+    pub asked: Tally<'c>,
+}
+
+impl Cache<'_> {
+    fn counts(&self) -> [u64; 2] {
+        [&self.hits, &self.asked].map(|tally| (tally.read)())
+    }
+}
+
 /// What to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -80,6 +96,8 @@ pub struct Phase {
     pub start: Duration,
     /// What its threads did; the counts are operations of each volume, as its contract counts them.
     pub driven: Driven,
+    /// The names of the caches that were asked meanwhile, and the part that each answered, 0 to 1.
+    pub hits: Vec<(String, f64)>,
 }
 
 /// A store, and the runs on it.
@@ -87,6 +105,7 @@ pub struct Bench<'b> {
     store: &'b dyn KeyValue,
     clock: &'b Clock,
     volumes: &'b [Volume<'b>],
+    caches: &'b [Cache<'b>],
     settings: &'b Settings,
     stop: &'b AtomicBool,
     counter: Counter,
@@ -106,7 +125,13 @@ impl<'b> Bench<'b> {
         stop: &'b AtomicBool,
     ) -> Self {
         let (counter, origin) = (Counter::new(records), clock.now());
-        Self { store, clock, volumes, settings, stop, counter, origin }
+        Self { store, clock, volumes, caches: &[], settings, stop, counter, origin }
+    }
+
+    /// Also measures what these caches answer.
+    #[must_use]
+    pub fn caches(self, caches: &'b [Cache<'b>]) -> Self {
+        Self { caches, ..self }
     }
 
     /// The number of stored records: loaded ones, and those that workloads inserted.
@@ -143,6 +168,7 @@ impl<'b> Bench<'b> {
         let (clock, settings) = (self.clock, self.settings);
         let counts = self.volumes.iter().map(|volume| Tally::new(|| (volume.ops.read)()));
         let counts: Vec<_> = counts.collect();
+        let before: Vec<_> = self.caches.iter().map(Cache::counts).collect();
         let start = clock.now();
         let drive = Drive {
             store: self.store,
@@ -178,7 +204,13 @@ impl<'b> Bench<'b> {
                 drive.run(choosers, even, &bar, position)
             }
         }?;
-        Ok(Phase { name: workload.name(), start: start.since(self.origin), driven })
+        let hits = self.caches.iter().zip(before).map(|(cache, before)| {
+            let now = cache.counts();
+            let [hits, asked] = [0, 1].map(|at| now[at].saturating_sub(before[at]));
+            (asked > 0).then(|| (cache.name.clone(), hits as f64 / asked as f64))
+        });
+        let hits = hits.flatten().collect();
+        Ok(Phase { name: workload.name(), start: start.since(self.origin), driven, hits })
     }
 
     fn chooser(&self, workload: Workload, operations: u64) -> Chooser {

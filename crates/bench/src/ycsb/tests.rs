@@ -226,8 +226,15 @@ fn the_report_has_every_figure_and_draws_its_pictures() {
         ops: Tally::new(|| ops.fetch_add(30, Ordering::Relaxed)),
     };
     let volumes = [volume("a", Some(3000)), volume("b", Some(3000)), volume("c", None)];
+    let (hits, asked) = (AtomicU64::new(0), AtomicU64::new(0));
+    let grows = |count, by| Tally::new(move || AtomicU64::fetch_add(count, by, Ordering::Relaxed));
+    let cache = |name: &str, hits, asked| Cache { name: name.into(), hits, asked };
+    let caches = [
+        cache("memory", grows(&hits, 3), grows(&asked, 4)),
+        cache("tier idle", Tally::new(|| 7), Tally::new(|| 9)),
+    ];
     let (clock, stop, store) = (Clock::real(), AtomicBool::new(false), Memory::default());
-    let bench = Bench::new(&store, &clock, &volumes, &SETTINGS, 0, &stop);
+    let bench = Bench::new(&store, &clock, &volumes, &SETTINGS, 0, &stop).caches(&caches);
     let phases = [bench.load(), bench.run(Workload::A)].map(|phase| phase.expect("no failure"));
     let mut report = Report::new("kv", &Options::default());
     add_to(&mut report, "YCSB", &phases, &volumes, "round-robin");
@@ -238,6 +245,8 @@ fn the_report_has_every_figure_and_draws_its_pictures() {
     };
     assert_eq!(row("Load, insert"), 1000.0);
     assert!(row("A") > 0.0 && row("A, update, p50") <= row("A, update, p99.9"));
+    assert_eq!((row("Load, hits in memory"), row("A, hits in memory")), (75.0, 75.0));
+    assert!(report.rows.iter().all(|row| !row.case.contains("tier idle")), "it was not asked");
     assert!(row("A, volume b") > 0.0 && row("A, volume b, of what is paid for") > 0.0);
     assert!(report.rows.iter().all(|row| row.id == "YCSB" && row.scheme == "round-robin"));
     assert!(report.rows.iter().any(|row| row.unit == "IOPS over time"));

@@ -118,10 +118,16 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Reads that cost no operation.
+    #[must_use]
+    pub const fn all_hits(&self) -> u64 {
+        self.hits + self.prefetched_hits + self.tail_hits
+    }
+
     /// Reads that cost no operation, of all reads, from 0 to 1; none before the first read.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
-        let hits = self.hits + self.prefetched_hits + self.tail_hits;
+        let hits = self.all_hits();
         let reads = hits + self.misses;
         (reads > 0).then(|| hits as f64 / reads as f64)
     }

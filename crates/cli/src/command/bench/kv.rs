@@ -19,7 +19,7 @@ use rust_rocksdb::{ErrorKind, WaitForCompactOptions};
 use volume::Clock;
 
 use super::mark::{Keys, Mark};
-use super::place::{Place, Simulated, volumes};
+use super::place::{Place, Simulated, caches, volumes};
 use super::{Common, announce};
 use crate::command::interrupt::Interrupt;
 use crate::settings::PLACEMENTS;
@@ -192,8 +192,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
     let mut report = Report::new("kv", &options);
     describe(&mut report, &settings, &place);
-    let volumes = volumes(&store);
+    let (volumes, caches) = (volumes(&store), caches(&store));
     let bench = Bench::new(&**store.db(), &clock, &volumes, &settings, there, interrupt.asked());
+    let bench = bench.caches(&caches);
     let measured = args.measure(&bench, &store, &interrupt, &mut report);
     if let Ok(phases) = &measured {
         let scheme = place.pool().placement.name();
@@ -204,7 +205,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         report.check("YCSB", what, overdrawn as f64, [0.0, 0.0]);
     }
     let records = bench.records();
-    drop(volumes);
+    drop((volumes, caches));
     let closed = if measured.is_ok() && records >= settings.records {
         let (loaded, shape) = (settings.records, settings.shape);
         place.close(store, Mark { loaded, records: Some(records), shape, keys: Keys::Hashed })

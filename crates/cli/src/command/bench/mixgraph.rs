@@ -303,6 +303,6 @@ impl Run<'_> {
         let bench = Bench::new(store, &self.clock, self.scale.records, every, self.stop);
         let settings = self.args.settings(&self.scale, self.seed);
         let driven: Driven = bench.run(&settings, &counts, self.clock.now())?;
-        Ok(Phase { name: ID, start: Duration::ZERO, driven })
+        Ok(Phase { name: ID, start: Duration::ZERO, driven, hits: Vec::new() })
     }
 }

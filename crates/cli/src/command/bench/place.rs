@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use bench::ycsb::{Shape, Tally, Volume as Measured};
-use plimsoll::kv::{self, Options, Store};
+use bench::ycsb::{Cache, Shape, Tally, Volume as Measured};
+use plimsoll::kv::{self, CacheFigures, Options, Store};
 use policy::units::Bytes;
 use volume::task::block_on;
 use volume::{Clock, Volume};
@@ -172,6 +172,26 @@ pub(super) fn volumes(store: &Store) -> Vec<Measured<'static>> {
         ops: Tally::new(move || device.gate().meter().spent().ops),
     });
     volumes.collect()
+}
+
+/// The caches for the bench: memory, counted in reads of tables, and the tiers of the pool, counted in bytes.
+pub(super) fn caches(store: &Store) -> Vec<Cache<'_>> {
+    let db = store.db();
+    let of = |name, hits, asked| Cache { name, hits, asked };
+    let memory = db.cache().map(|_| {
+        let count = |of: fn(CacheFigures) -> u64| Tally::new(move || db.cache().map_or(0, of));
+        let hits = count(|cache| cache.all_hits());
+        of("memory".into(), hits, count(|cache| cache.all_hits() + cache.misses))
+    });
+    let tiers = store.pool().tiers().into_iter().map(|tier| {
+        let hits = Tally::new(move || tier.figures().hit_bytes);
+        let asked = move || {
+            let figures = tier.figures();
+            figures.hit_bytes + figures.missed_bytes
+        };
+        of(format!("tier {}", tier.name()), hits, Tally::new(asked))
+    });
+    memory.into_iter().chain(tiers).collect()
 }
 
 impl Simulated<'_> {
