@@ -51,7 +51,7 @@ both:
 clients: $(VENV)/.ready
 	PLIMSOLL=$$(dev/target-dir)/$(PROFILE)/plimsoll $(VENV)/bin/python -m pytest -q tests/clients
 
-uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program that is built (6 min; PROFILE=debug)
+uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program that is built (7 min; PROFILE=debug)
 	dev/uml -m 3G -t 300 tests/uml/restart --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/filesystems --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/volumes --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
@@ -59,6 +59,7 @@ uml: setup-uml ## Block devices in a real kernel, User-Mode Linux, on a program 
 	dev/uml -m 3G -t 300 tests/uml/bad-sectors --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 3G -t 300 tests/uml/two-hosts --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/quota --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
+	dev/uml -m 4G -t 300 tests/uml/quota --store series --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/lost-power --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 	dev/uml -m 4G -t 300 tests/uml/tiered --part through --plimsoll $$(dev/target-dir)/$(PROFILE)/plimsoll
 

@@ -9,17 +9,6 @@ import time
 from stack import VOLUME, Plimsoll, Server, free_port, pool
 
 VOLUMES = ("a", "b")
-# So little memory that memtables are flushed, and tables are read, while a file system is frozen.
-SETTINGS = """
-[kv]
-pool = "main"
-listen = "127.0.0.1:{kv}"
-durability = "{durability}"
-memory = "32MiB"
-
-[admin]
-listen = "127.0.0.1:{admin}"
-"""
 # A request without an answer ends the script after these seconds.
 ANSWER = 60
 
@@ -54,14 +43,27 @@ class Client:
 class Keys(Plimsoll):
     """`plimsoll serve` with `[kv]` only."""
 
+    # So little memory that memtables are flushed, and tables are read, while a file system is frozen.
+    SETTINGS = """
+[kv]
+pool = "main"
+listen = "127.0.0.1:{listener}"
+durability = "{durability}"
+memory = "32MiB"
+
+[admin]
+listen = "127.0.0.1:{admin}"
+"""
+
     def __init__(self, program, directory, limit, user=0, volumes=VOLUMES, layout="copies = 2", durability="everysec"):
         self.user = user
-        kv, self.admin = free_port(), free_port()
+        listener, self.admin = free_port(), free_port()
         text = "".join(VOLUME.format(name=name) + f'timeout = "{limit}s"\n' for name in volumes)
-        text += pool("main", volumes, layout) + SETTINGS.format(kv=kv, admin=self.admin, durability=durability)
+        text += pool("main", volumes, layout)
+        text += self.SETTINGS.format(listener=listener, admin=self.admin, durability=durability)
         (directory / "plimsoll.toml").write_text(text)
         self.slowest = 0  # seconds of the longest answer of `/health`
-        Server.__init__(self, [program, "serve", "-c", "plimsoll.toml"], kv, directory)
+        Server.__init__(self, [program, "serve", "-c", "plimsoll.toml"], listener, directory)
 
     def start(self):
         with open(self.directory / "server.log", "ab") as log:
@@ -69,12 +71,15 @@ class Keys(Plimsoll):
         deadline = time.monotonic() + ANSWER
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                if Client(self.port).ask("PING") == b"PONG":
+                if self.answers():
                     return
             except OSError:
                 pass
             time.sleep(0.05)
         sys.exit(f"the server did not start; its last words:\n{self.log()[-3000:]}")
+
+    def answers(self):
+        return Client(self.port).ask("PING") == b"PONG"
 
     def health(self):
         began = time.monotonic()
