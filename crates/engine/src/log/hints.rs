@@ -92,7 +92,8 @@ impl Part {
 }
 
 impl Inner {
-    /// To be called after each sync of an open file: queues a hint of what is durable, where that is worth it.
+    /// To be called after each sync of an open file, once what was synced counts: a file whose records count is not removed
+    /// before it is sealed. Queues a hint of what is durable, where that is worth it.
     pub(super) fn synced_open(&self, stream: &Stream, open: &mut Open) {
         if let Some(part) = Part::of(open, stream.layout, self.options.file_bytes) {
             self.disks[stream.member].parts.lock().waiting.insert(open.file.id, part);

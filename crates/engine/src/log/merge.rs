@@ -505,6 +505,7 @@ impl Inner {
                 self.abandon(writer, &mut output);
             } else if let Some(open) = &mut output.open {
                 open.counts();
+                self.synced_open(&writer.stream, open);
             }
             output.writing = false;
         }
@@ -756,7 +757,6 @@ impl Inner {
             self.write_copies(member, open, io).await?;
             self.sync_object(member, &*open.file.object, io).await?;
             open.synced();
-            self.synced_open(&writer.stream, open);
         }
         Ok(())
     }
