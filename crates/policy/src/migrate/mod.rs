@@ -29,7 +29,7 @@ mod view;
 use std::collections::HashMap;
 use std::time::Duration;
 
-pub use self::pace::{Line, Lines, Pace, Steps, bytes_per_sec};
+pub use self::pace::{Line, Lines, Pace, Steps, Ticket, bytes_per_sec};
 pub use self::plan::{Copying, Dropping, InitialReplicas, Plan, Skip, Skipped, Whence, Why};
 use self::view::View;
 use crate::heat::Block;

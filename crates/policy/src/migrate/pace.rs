@@ -1,6 +1,6 @@
 //! Limits the rate of copies.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::{COPY_BYTES_PER_SEC, COPY_SHARE, Flight, REBUILD_SHARE};
@@ -125,13 +125,20 @@ impl Pace {
 }
 
 /// Spaces the I/Os of rebuilds. They run in the users' class, since any other would starve at the line, and get this
-/// part of each volume's line and no more.
+/// part of each volume's line and no more. None holds up one that shares a volume with it and came before.
 #[derive(Debug, Default)]
 pub struct Steps {
     lines: Lines,
     /// When the last I/O on each volume went.
     went: HashMap<VolumeId, Instant>,
+    /// The volumes of those that wait, by their tickets.
+    waiting: BTreeMap<Ticket, Vec<VolumeId>>,
+    next: u64,
 }
+
+/// The place of an I/O in the order of all.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Ticket(u64);
 
 impl Steps {
     /// From now on, volumes have these lines.
@@ -139,29 +146,49 @@ impl Steps {
         self.lines = lines;
     }
 
-    /// Lets an I/O of one block on these volumes go now, or tells when to ask again if no line changes. Users who wait leave
-    /// it `REBUILD_SHARE` of the line, others `COPY_SHARE`.
+    /// An I/O of one block on these volumes begins to wait.
+    pub fn come(&mut self, volumes: Vec<VolumeId>) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.waiting.insert(ticket, volumes);
+        ticket
+    }
+
+    /// Lets an I/O that came go now, or tells when to ask again if no line changes. Users who wait leave it
+    /// `REBUILD_SHARE` of the line, others `COPY_SHARE`.
     ///
     /// # Errors
-    /// The time to ask again. Nothing was taken.
-    pub fn take(
-        &mut self,
-        volumes: &[VolumeId],
-        users_wait: bool,
-        now: Instant,
-    ) -> Result<(), Instant> {
+    /// The time to ask again.
+    pub fn take(&mut self, ticket: Ticket, users_wait: bool, now: Instant) -> Result<(), Instant> {
+        let Some(volumes) = self.waiting.get(&ticket) else { return Ok(()) };
         let share = if users_wait { REBUILD_SHARE } else { COPY_SHARE };
-        let free = volumes.iter().filter_map(|volume| {
-            let went = *self.went.get(volume)?;
-            Some(went + seconds(self.lines.of(*volume).time(Block::BYTES) / share))
-        });
-        match free.max().filter(|&at| at > now) {
-            Some(at) => Err(at),
-            None => {
-                self.went.extend(volumes.iter().map(|&volume| (volume, now)));
-                Ok(())
-            }
+        let rest = |volume: &VolumeId| seconds(self.lines.of(*volume).time(Block::BYTES) / share);
+        let free = |volumes: &[VolumeId]| {
+            let rested = volumes.iter().filter_map(|v| Some(*self.went.get(v)? + rest(v)));
+            rested.max().unwrap_or(now)
+        };
+        // One that came before would find a volume that it shares resting again.
+        let is_in_the_way = |other: &Vec<VolumeId>| {
+            let shared = volumes.iter().filter(|volume| other.contains(volume));
+            shared.map(rest).max().is_some_and(|rest| free(other) < now + rest)
+        };
+        let mut earlier = self.waiting.range(..ticket);
+        if earlier.any(|(_, other)| is_in_the_way(other)) {
+            let rest = volumes.iter().map(rest).max().unwrap_or_default();
+            return Err(free(volumes).max(now + rest));
         }
+        let free = free(volumes);
+        if free > now {
+            return Err(free);
+        }
+        self.went.extend(volumes.iter().map(|&volume| (volume, now)));
+        self.waiting.remove(&ticket);
+        Ok(())
+    }
+
+    /// An I/O waits no longer.
+    pub fn leave(&mut self, ticket: Ticket) {
+        self.waiting.remove(&ticket);
     }
 }
 

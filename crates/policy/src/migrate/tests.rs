@@ -269,9 +269,11 @@ fn copies_are_paced_by_bytes_too() {
     steps.set_lines(lines);
     // 32 blocks are 8 MiB.
     let mut now = at(0);
+    let mut next = steps.come(vec![from, to]);
     for _ in 0..=32 {
-        assert_eq!(steps.take(&[from, to], false, now), Ok(()));
-        now = steps.take(&[from, to], false, now).expect_err("the last has just gone");
+        assert_eq!(steps.take(next, false, now), Ok(()));
+        next = steps.come(vec![from, to]);
+        now = steps.take(next, false, now).expect_err("the last has just gone");
     }
     assert_eq!(now, at(1000) + Duration::from_micros(31_250));
 }
@@ -287,14 +289,62 @@ fn a_volume_that_was_slow_for_a_moment_rests_no_longer_than_it_is_slow() {
     pace.set_lines(lines(0.2));
     steps.set_lines(lines(0.2));
     pace.begin(flight(1), 8 * MIB, COPY_BYTES_PER_SEC, at(0));
-    assert_eq!(steps.take(&[from, to], true, at(0)), Ok(()));
+    let first = steps.come(vec![from, to]);
+    assert_eq!(steps.take(first, true, at(0)), Ok(()));
+    let next = steps.come(vec![from, to]);
     assert!(!pace.may_begin(flight(2), at(1_000_000)));
-    assert_eq!(steps.take(&[from, to], true, at(10_000)), Err(at(50_000)));
+    assert_eq!(steps.take(next, true, at(10_000)), Err(at(50_000)));
 
     pace.set_lines(lines(2000.0));
     steps.set_lines(lines(2000.0));
     assert!(pace.may_begin(flight(2), at(10_000)));
-    assert_eq!(steps.take(&[from, to], true, at(10_000)), Ok(()));
+    assert_eq!(steps.take(next, true, at(10_000)), Ok(()));
+}
+
+/// It needs a moment at which both of its volumes have rested, and others use each of them as soon as it has.
+#[test]
+fn a_rebuild_between_two_busy_volumes_has_its_turns() {
+    let [a, b, c, d] = [0, 1, 2, 3].map(VolumeId);
+    let mut steps = Steps::default();
+    let line = Line { ops: 100.0 / REBUILD_SHARE, bytes: f64::INFINITY };
+    steps.set_lines([a, b, c, d].map(|volume| (volume, line)).into_iter().collect());
+    let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+    // Each asks again when it was told to; whoever asks first goes first. The last one to ask is between the two.
+    let pairs = [vec![a, c], vec![b, d], vec![a, b]];
+    let mut waits: Vec<_> =
+        (0..3).map(|n| (at(5 * n), steps.come(pairs[n as usize].clone()))).collect();
+    let mut went = [0; 3];
+    while let Some(n) = (0..3).min_by_key(|&n| waits[n].0).filter(|&n| waits[n].0 < at(10_000)) {
+        let (now, ticket) = waits[n];
+        waits[n] = match steps.take(ticket, true, now) {
+            Err(again) => {
+                assert!(again > now, "it would ask for ever");
+                (again, ticket)
+            }
+            Ok(()) => {
+                went[n] += 1;
+                (now, steps.come(pairs[n].clone()))
+            }
+        };
+    }
+    // A volume carries 1,000 of them.
+    assert!(went.iter().all(|&count| count >= 300), "{went:?}");
+    // One of them becomes slow: others on its partner go on meanwhile.
+    let now = at(20_000);
+    waits.iter().for_each(|&(_, ticket)| steps.leave(ticket));
+    let slow = Line { ops: 0.01 / REBUILD_SHARE, ..line };
+    let lines = [(a, line), (b, slow), (c, line)];
+    steps.set_lines(lines.into_iter().collect());
+    let waiting = steps.come(vec![a, b]);
+    assert!(steps.take(waiting, true, now).is_err());
+    let other = steps.come(vec![a, c]);
+    assert_eq!(steps.take(other, true, now), Ok(()));
+    steps.leave(waiting);
+    // One that left holds up nobody.
+    let [first, second] = [0, 1].map(|_| steps.come(vec![a, c]));
+    assert!(steps.take(second, true, at(30_000)).is_err());
+    steps.leave(first);
+    assert_eq!(steps.take(second, true, at(30_000)), Ok(()));
 }
 
 #[test]

@@ -28,7 +28,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use policy::migrate::{
     Copying, Dropping, Flight, Pace, Plan, Planner, Policy, Skip, Snapshot, State, Steps, Terms,
-    Volume, Why, bytes_per_sec,
+    Ticket, Volume, Why, bytes_per_sec,
 };
 use policy::placement::{Code, VolumeId};
 use policy::purpose::{Io, Origin, Step};
@@ -435,15 +435,13 @@ impl Mover {
     fn rebuild(&self, volumes: Vec<VolumeId>) -> How {
         let (steps, clock, pool) = (Arc::clone(&self.steps), self.clock.clone(), self.pool.clone());
         let wait = move || {
-            let (steps, clock, pool) = (Arc::clone(&steps), clock.clone(), pool.clone());
-            let volumes = volumes.clone();
+            let turn = Turn::new(Arc::clone(&steps), volumes.clone());
+            let (clock, pool) = (clock.clone(), pool.clone());
             Box::pin(async move {
                 loop {
                     let users_wait = !pool.expected_read().wait.is_zero();
                     let now = clock.now();
-                    let Err(at) = steps.lock().take(&volumes, users_wait, now) else {
-                        return Ok(());
-                    };
+                    let Err(at) = turn.take(users_wait, now) else { return Ok(()) };
                     // The volumes may be faster by then.
                     clock.sleep_until(at.min(now + SECOND)).await;
                 }
@@ -515,6 +513,29 @@ impl Mover {
 impl Drop for Mover {
     fn drop(&mut self) {
         self.pool.placing().set_initial_replicas(None);
+    }
+}
+
+/// A rebuild's I/O that waits, or has gone.
+struct Turn {
+    steps: Arc<Mutex<Steps>>,
+    ticket: Ticket,
+}
+
+impl Turn {
+    fn new(steps: Arc<Mutex<Steps>>, volumes: Vec<VolumeId>) -> Self {
+        let ticket = steps.lock().come(volumes);
+        Self { steps, ticket }
+    }
+
+    fn take(&self, users_wait: bool, now: Instant) -> std::result::Result<(), Instant> {
+        self.steps.lock().take(self.ticket, users_wait, now)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.steps.lock().leave(self.ticket);
     }
 }
 
