@@ -1,8 +1,8 @@
 //! Opening: builds the state in memory from the objects on the volumes.
 //!
 //! ```text
-//!   own objects ─▶ the store's id, its leases      files with a good hint ─▶ the hint is read
-//!   listing ─▶ files and hints                     files without ─▶ read, synced; sealed later
+//!   own objects ─▶ the store's id, its leases      whole files with a good hint ─▶ the hint is read
+//!   listing ─▶ files and hints                     other files ─▶ read behind their hint, synced; sealed later
 //!                                                  newest record of each key ─▶ index
 //!   new lease, durable on every volume ─▶ open
 //! ```

@@ -278,7 +278,7 @@ fn copies_are_paced_by_bytes_too() {
     assert_eq!(now, at(1000) + Duration::from_micros(31_250));
 }
 
-/// After one write that took seconds, repair once stood still for half an hour.
+/// One write that took five seconds once stopped the copies to its volume for 18 minutes.
 #[test]
 fn a_volume_that_was_slow_for_a_moment_rests_no_longer_than_it_is_slow() {
     let [from, to] = [0, 1].map(VolumeId);
@@ -301,7 +301,7 @@ fn a_volume_that_was_slow_for_a_moment_rests_no_longer_than_it_is_slow() {
     assert_eq!(steps.take(next, true, at(10_000)), Ok(()));
 }
 
-/// It needs a moment at which both of its volumes have rested, and others use each of them as soon as it has.
+/// A rebuild goes once both of its volumes have rested. Two others use one of them each, as soon as that has rested.
 #[test]
 fn a_rebuild_between_two_busy_volumes_has_its_turns() {
     let [a, b, c, d] = [0, 1, 2, 3].map(VolumeId);
@@ -309,7 +309,7 @@ fn a_rebuild_between_two_busy_volumes_has_its_turns() {
     let line = Line { ops: 100.0 / REBUILD_SHARE, bytes: f64::INFINITY };
     steps.set_lines([a, b, c, d].map(|volume| (volume, line)).into_iter().collect());
     let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
-    // Each asks again when it was told to; whoever asks first goes first. The last one to ask is between the two.
+    // Each rebuild asks again at the time that `take` gave. The third one begins last.
     let pairs = [vec![a, c], vec![b, d], vec![a, b]];
     let mut waits: Vec<_> =
         (0..3).map(|n| (at(5 * n), steps.come(pairs[n as usize].clone()))).collect();
@@ -329,7 +329,7 @@ fn a_rebuild_between_two_busy_volumes_has_its_turns() {
     }
     // A volume carries 1,000 of them.
     assert!(went.iter().all(|&count| count >= 300), "{went:?}");
-    // One of them becomes slow: others on its partner go on meanwhile.
+    // Volume `b` becomes slow: while a rebuild waits for it, others on `a` go on.
     let now = at(20_000);
     waits.iter().for_each(|&(_, ticket)| steps.leave(ticket));
     let slow = Line { ops: 0.01 / REBUILD_SHARE, ..line };
@@ -340,7 +340,7 @@ fn a_rebuild_between_two_busy_volumes_has_its_turns() {
     let other = steps.come(vec![a, c]);
     assert_eq!(steps.take(other, true, now), Ok(()));
     steps.leave(waiting);
-    // One that left holds up nobody.
+    // A rebuild that stopped waiting does not hold up the next one.
     let [first, second] = [0, 1].map(|_| steps.come(vec![a, c]));
     assert!(steps.take(second, true, at(30_000)).is_err());
     steps.leave(first);

@@ -225,8 +225,8 @@ pub(super) fn copy_lines(loads: &[GateLoad]) -> Lines {
     loads.iter().map(|load| (load.volume, copy_line(load))).collect()
 }
 
-/// No device takes longer for an I/O. Users' requests that wait in its queue do, and would delay a repair the more the more
-/// users there are, for ever.
+/// A disk takes no longer for an I/O of a block. Longer answers are those of its queue: with them as the pace, users who load
+/// the disk would delay its repair without limit.
 const DEVICE_MAX: Duration = Duration::from_millis(20);
 
 /// The line of a volume for copies. A volume without limits carries at least one operation after the other, so copies
@@ -275,7 +275,7 @@ mod tests {
     fn copies_on_a_volume_without_limits_are_paced_by_its_answers() {
         let answers = |ms| GateLoad { answer: Some(Duration::from_millis(ms)), ..load() };
         assert_eq!(copy_line(&answers(10)).ops, 100.0);
-        // A repair to a disk with a long queue once took an I/O in seven seconds.
+        // With answers of a second, a repair once made one I/O in seven seconds.
         assert_eq!(copy_line(&answers(1000)).ops, 50.0);
         assert_eq!(copy_line(&load()).ops, PAID_UNKNOWN);
         assert_eq!(copy_line(&GateLoad { line: Some(3000.0), ..answers(10) }).ops, 3000.0);

@@ -177,11 +177,11 @@ pub(super) fn volumes(store: &Store) -> Vec<Measured<'static>> {
 /// The caches for the bench: memory, counted in reads of tables, and the tiers of the pool, counted in bytes.
 pub(super) fn caches(store: &Store) -> Vec<Cache<'_>> {
     let db = store.db();
-    let of = |name, hits, asked| Cache { name, hits, asked };
     let memory = db.cache().map(|_| {
         let count = |of: fn(CacheFigures) -> u64| Tally::new(move || db.cache().map_or(0, of));
         let hits = count(|cache| cache.all_hits());
-        of("memory".into(), hits, count(|cache| cache.all_hits() + cache.misses))
+        let asked = count(|cache| cache.all_hits() + cache.misses);
+        Cache { name: "memory".into(), hits, asked }
     });
     let tiers = store.pool().tiers().into_iter().map(|tier| {
         let hits = Tally::new(move || tier.figures().hit_bytes);
@@ -189,7 +189,7 @@ pub(super) fn caches(store: &Store) -> Vec<Cache<'_>> {
             let figures = tier.figures();
             figures.hit_bytes + figures.missed_bytes
         };
-        of(format!("tier {}", tier.name()), hits, Tally::new(asked))
+        Cache { name: format!("tier {}", tier.name()), hits, asked: Tally::new(asked) }
     });
     memory.into_iter().chain(tiers).collect()
 }

@@ -117,7 +117,7 @@ fn whatever_became_of_its_hint_an_open_file_has_its_records() {
     }
 }
 
-/// The power fails, or the process, at any step of puts that fill some files and write hints of them.
+/// The power fails at any step of puts that fill some files and write hints of them.
 #[test]
 fn a_hint_of_an_open_file_never_covers_more_than_is_durable() {
     const PUTS: u64 = 40;
