@@ -50,6 +50,9 @@ enum Bytes<'a> {
 impl<'a> Together<'a> {
     fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], range: Range<u64>) -> Self {
         handle.note_unsynced(&range);
+        if !range.is_empty() {
+            handle.inode().unsynced.changed();
+        }
         Self { handle, replicas, range, is_durable: false, ended: false }
     }
 
@@ -128,6 +131,9 @@ impl<'a> Together<'a> {
 
 impl Drop for Together<'_> {
     fn drop(&mut self) {
+        if !(self.range.is_empty() || self.ended && self.is_durable) {
+            self.handle.inode().unsynced.changed();
+        }
         if self.ended {
             return;
         }
@@ -402,7 +408,7 @@ impl Handle {
         let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
         let synced = join_all(syncs).await;
         Together::begin(self, &replicas, 0..0).end(Change::Sync, synced, io).await?;
-        self.inode().unsynced.synced(sync);
+        self.inode().unsynced.synced(&sync);
         Ok(replicas)
     }
 

@@ -453,7 +453,9 @@ impl Object for Handle {
             && let hashing = Hashing::begin(&self.inode, offset)
             && self.inode.checked_len() <= offset
         {
+            self.inode.unsynced.changed();
             let written = leaf.blocking_write_at(piece.inner, data, self.pool.tagged(io));
+            self.inode.unsynced.changed();
             if written.as_ref().is_err_and(|e| !was_refused(e)) {
                 self.inode.set_doubt(offset);
             }

@@ -58,7 +58,7 @@ pub(super) struct Inode {
     pub(super) changes: Ranges,
     /// New copies that get its writes while they are made, and outdated ones.
     pub(super) resyncs: Resyncs,
-    /// What was written since its copies were synced, if outdated copies are kept.
+    /// What was written since its copies were synced.
     pub(super) unsynced: Unsynced,
     /// Changes of its rows that were decided, if it is kept as fragments and written in place.
     pub(super) unapplied: Unapplied,

@@ -376,17 +376,17 @@ impl Spread {
     }
 
     /// As [`Spread::flush`], and marks a clean close, which distinguishes damage at the manifest's end from
-    /// a crash. Sync objects before. The pool can still be used.
-    ///
-    /// Copies that may differ after a crash or failures are aligned before. If that cannot be done now, the mark is left
-    /// out: the next opening of the pool then finds them again.
+    /// a crash: the next opening of the pool compares no copies. So what was written and not synced is synced before, but
+    /// for tables, and copies that may differ after a crash or failures are aligned. If that cannot be done now, the
+    /// mark is left out. What is written later needs another close.
     ///
     /// # Errors
     /// As for [`Spread::flush`].
     pub async fn close(&self) -> Result<()> {
         let alike = self.settle_all().await;
+        let synced = self.sync_written().await;
         self.flush().await?;
-        if !alike {
+        if !alike || !synced {
             return Ok(());
         }
         self.0.journal.close().await

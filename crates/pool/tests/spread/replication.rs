@@ -14,7 +14,7 @@ use pool::mover::{Figures, Mover};
 use pool::spread::{Opening, Problem, Spread};
 use volume::layer::call::Op as Call;
 use volume::layer::crash::{Crash, Power};
-use volume::layer::fault::{Effect, Rule};
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 use volume::task::block_on;
@@ -97,6 +97,95 @@ async fn explain(volumes: &[Mem], lost: Option<usize>, models: &[Model], context
         let pool = pool.unwrap_or_else(|e| panic!("{context}, then {other:?}: {e}"));
         let again = view(&pool).await.unwrap_or_else(|e| panic!("{context}, then {other:?}: {e}"));
         assert!(again == found, "{context}, then {other:?}");
+    }
+}
+
+/// Writes a log and data behind their last sync, and a log that is never synced.
+async fn write_behind_syncs(pool: &Spread) {
+    for (text, intent) in [("a.log", Intent::LOG), ("data", Intent::DATA)] {
+        let object = pool.create(&name(text), &intent).await.unwrap();
+        object.write_at(0, IoBuf::from(&[1; 9000][..]), IO).await.unwrap();
+        object.sync(IO).await.unwrap();
+        object.write_at(object.len(), IoBuf::from(&[2; 7000][..]), IO).await.unwrap();
+    }
+    let data = pool.open(&name("data")).await.unwrap();
+    data.write_at(100, IoBuf::from(&[3; 5000][..]), IO).await.unwrap();
+    let log = pool.create(&name("b.log"), &Intent::LOG).await.unwrap();
+    log.write_at(0, IoBuf::from(&[4; 9000][..]), IO).await.unwrap();
+}
+
+/// What is left of volumes after a power cut, which takes other bytes from each.
+fn survivors(machine: &[Crash], seed: u64) -> Vec<Mem> {
+    let volumes = (0..).zip(machine);
+    volumes.map(|(i, volume)| volume.survivor(seed ^ i << 32)).collect()
+}
+
+/// The power goes off after the pool was closed, before the system wrote what was not synced.
+#[test]
+fn a_close_makes_what_was_written_durable() {
+    for seed in 0..16 {
+        let power = Power::new();
+        let machine: Vec<_> = mems(3).into_iter().map(|mem| Crash::new(mem, &power)).collect();
+        block_on(async {
+            let pool = Spread::open(labelled(&machine, None), two()).await.unwrap();
+            write_behind_syncs(&pool).await;
+            pool.close().await.unwrap();
+        });
+        let survivors = survivors(&machine, seed);
+        for lost in 0..3 {
+            block_on(async {
+                let left = labelled(&copies(&survivors), Some(lost));
+                let pool = Spread::open(left, two()).await.unwrap();
+                let log = [[1; 9000].as_slice(), &[2; 7000]].concat();
+                let mut data = log.clone();
+                data[100..5100].fill(3);
+                let objects = [("a.log", log), ("data", data), ("b.log", vec![4; 9000])];
+                for (text, bytes) in objects {
+                    let found = get(&pool, text).await.unwrap();
+                    assert!(found == bytes, "seed {seed}, {text} without volume {lost}");
+                }
+            });
+        }
+    }
+}
+
+/// As above, but no volume can sync these objects: the next opening makes their copies alike.
+#[test]
+fn a_close_that_cannot_sync_is_not_a_clean_one() {
+    for seed in 0..16 {
+        let (power, plan, clock) = (Power::new(), FaultPlan::new(0), Clock::simulated());
+        let machine: Vec<_> = mems(3).into_iter().map(|mem| Crash::new(mem, &power)).collect();
+        let fault = |(i, crash): (usize, &Crash)| {
+            Arc::new(Fault::new(crash.clone(), &format!("s{i}"), &plan, &clock))
+        };
+        let faults: Vec<_> = machine.iter().enumerate().map(fault).collect();
+        block_on(async {
+            let pool = Spread::open(labelled(&faults, None), two()).await.unwrap();
+            write_behind_syncs(&pool).await;
+            plan.inject(Rule::new(Effect::Fail(ErrorKind::Io)).on(Call::Sync).named("o*"));
+            pool.close().await.unwrap();
+        });
+        let survivors = survivors(&machine, seed);
+        let read = async |pool: &Spread| {
+            [get(pool, "a.log").await.unwrap(), get(pool, "data").await.unwrap()]
+        };
+        let all = block_on(async {
+            let pool = Spread::open(labelled(&survivors, None), two()).await.unwrap();
+            let all = read(&pool).await;
+            // As stores do before they serve what they read.
+            for text in ["a.log", "data"] {
+                pool.open(&name(text)).await.unwrap().sync(IO).await.unwrap();
+            }
+            pool.close().await.unwrap();
+            all
+        });
+        for lost in 0..3 {
+            block_on(async {
+                let left = labelled(&copies(&survivors), Some(lost));
+                let pool = Spread::open(left, two()).await.unwrap();
+                assert!(read(&pool).await == all, "seed {seed}, without volume {lost}");
+            });
+        }
     }
 }
 

@@ -448,7 +448,7 @@ async fn copy(sim: Sim, pool: Spread, machine: Machine) {
 enum Death {
     Process,
     Power,
-    /// The pool was closed, or at least the process tried to; then it ended.
+    /// The pool was closed, or at least the process tried to; then it ended, and maybe the machine's power did.
     Closed,
 }
 
@@ -524,15 +524,18 @@ impl Machine {
     /// The images that the next life begins with.
     fn images(&self, images: &mut [Image], death: Death, random: &mut Xoshiro256PlusPlus) {
         let failed = self.rows.failed.borrow();
+        let has_power = match death {
+            Death::Process => true,
+            Death::Power => false,
+            Death::Closed => random.random(),
+        };
         for (i, (crash, image)) in self.rows.crashes.iter().zip(images).enumerate() {
             if self.away.contains(&(i as u32)) {
                 continue;
             }
-            *image = match death {
-                Death::Process | Death::Closed if !failed[i] => crash.after_process_death().image(),
-                Death::Process | Death::Power | Death::Closed => {
-                    crash.survivor(random.random()).image()
-                }
+            *image = match has_power && !failed[i] {
+                true => crash.after_process_death().image(),
+                false => crash.survivor(random.random()).image(),
             };
         }
     }

@@ -20,7 +20,7 @@ pub(super) use self::names::Changed;
 use super::inode::Inode;
 use super::leaves::Leaves;
 use super::placing::Placing;
-use crate::leaf::ObjectId;
+use crate::leaf::{Kind, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
 use crate::manifest::{Copies, Dead, gone};
 use crate::members::Members;
@@ -147,6 +147,16 @@ impl Catalog {
         let inodes = table.inodes.values();
         let doubted = inodes.filter(|inode| inode.doubt().is_some() && self.has(inode.id));
         doubted.cloned().collect()
+    }
+
+    /// Every object that was written since its last sync, but for tables, which are nothing before it.
+    pub(super) fn unsynced(&self) -> Vec<Arc<Inode>> {
+        let table = self.table.lock();
+        let inodes = table.inodes.values().filter(|inode| {
+            let is_written = inode.kind != Kind::Table && inode.unsynced.is_changed();
+            is_written && !inode.is_sealed() && self.has(inode.id)
+        });
+        inodes.cloned().collect()
     }
 
     /// Whether an object that was opened has a copy of this number.
