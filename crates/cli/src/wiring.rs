@@ -143,10 +143,23 @@ pub(crate) fn series_store(
         (On::Pool(_), None) => unreachable!("its pool is opened before a store"),
     };
     let store = builder.open().context("the store of time series")?;
-    for torn in &store.report().torn {
+    let report = store.report();
+    if report.segment_bytes > 0 {
+        let (log, replay) = (report.log_took.as_secs_f64(), report.replay_took.as_secs_f64());
+        tracing::info!(
+            "series: the last run did not end in order: {} files without a hint, of {} MiB, and hints of {} MiB were read \
+             in {log:.2} s, {} MiB of the write-ahead log replayed and {} blocks written in {replay:.2} s",
+            report.log.scanned,
+            report.log.scanned_bytes >> 20,
+            report.log.hint_bytes >> 20,
+            report.segment_bytes >> 20,
+            report.blocks,
+        );
+    }
+    for torn in &report.torn {
         tracing::info!("series: {torn} ends where a crash cut it");
     }
-    for damage in &store.report().damage {
+    for damage in &report.damage {
         tracing::error!("series: {damage}: its points are lost");
     }
     Ok(store)

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use policy::intent::PageReads;
 use policy::time::Instant;
 use pool::tier::{Always, Tier};
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
-use volume::{Clock, ErrorKind, IoBuf, Volume};
+use volume::{Clock, ErrorKind, Intent, IoBuf, Volume};
 
-use crate::rig::{IO, UNIT, content, fill, options, read};
+use crate::rig::{IO, UNIT, content, fill, name, options, read};
 
 /// What a deadline layer does to a device that hangs: an error after this time.
 const HANG: Duration = Duration::from_millis(200);
@@ -67,6 +68,25 @@ fn a_write_never_fails_because_of_the_fast_volume() {
             assert!(slow.image().keys().any(|name| name.as_str() == "tier.head-0"), "{kind:?}");
         });
     }
+}
+
+/// A table whose pages are cached as they are written: the write waits for the fast volume once, however many pages there are.
+#[test]
+fn a_fast_volume_that_hangs_delays_a_table_once() {
+    let effects = [Effect::Slow(HANG), Effect::Fail(ErrorKind::TimedOut)];
+    fails(&effects, async |clock, tier, _, _| {
+        let reads: Vec<_> = (0..64).map(|page| PageReads { page: 4 * page, reads: 15 }).collect();
+        let intent = Intent { reads: Some(reads.into()), ..Intent::DATA };
+        let table = tier.create(&name("table"), &intent).await.unwrap();
+        let began = clock.now();
+        let data = content(16 * UNIT, 3);
+        table.write_at(0, IoBuf::from(&data[..]), IO).await.unwrap();
+        table.sync(IO).await.unwrap();
+        assert_eq!(clock.now().since(began), HANG);
+        assert!(!tier.is_attached());
+        assert_eq!(tier.figures().inherited_bytes, 0);
+        assert_eq!(read(&*table, 0, 16 * UNIT).await, data);
+    });
 }
 
 #[test]

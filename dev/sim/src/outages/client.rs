@@ -221,8 +221,8 @@ impl Client {
         (name, done)
     }
 
-    /// Appends to a log or another object and syncs it. After a failure, the next append cuts off the rest, or
-    /// the object is never written again.
+    /// Appends to a log or another object, and mostly syncs it. After a failure, or without a sync, the next append cuts
+    /// off the rest, or the object is never written again.
     async fn append(&self, sim: &Sim, pool: &Spread) -> (String, Result<()>) {
         let (name, acked, bytes) = {
             let memory = &mut *self.memory.borrow_mut();
@@ -246,6 +246,7 @@ impl Client {
             (name, acked, bytes)
         };
         let two = self.random.borrow_mut().random_bool(0.3);
+        let syncs = self.random.borrow_mut().random_bool(0.9);
         let done = async {
             let path = self.at(&name);
             let object = match pool.open(&path).await {
@@ -267,6 +268,9 @@ impl Client {
             let second = object.write_at(from + half as u64, IoBuf::from(second), WRITE);
             let (first, second) = futures_util::future::join(first, second).await;
             first.and(second)?;
+            if !syncs {
+                return Err(Error::new(ErrorKind::Invalid, "its user gives it up before a sync"));
+            }
             object.sync(WRITE).await
         };
         let done = done.await;

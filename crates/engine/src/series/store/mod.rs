@@ -100,7 +100,7 @@ pub struct Options {
     /// Rows are in a block after this time at the latest; default 1 h.
     pub age: Duration,
     /// The limit of the write-ahead log, in bytes; default 128 MiB. Batches under way may exceed it. A start after a crash reads
-    /// the log. A higher limit lets rows of slow sources wait longer, for larger blocks. If it is more than half of
+    /// the log. A higher limit lets rows of slow sources wait longer, for larger blocks. If its rows take more than
     /// `buffer_bytes`, such a start also writes blocks.
     pub wal_bytes: u64,
     /// The most series; default 20 million. Each takes memory.
@@ -314,15 +314,16 @@ impl Inner {
         }
         self.wait_for_log().await?;
         // From three quarters of the bound on, writers make room; at the bound they wait for it.
+        let from = bound / 4 * 3;
         let mut tries = 0;
         loop {
             let memory = self.state().memory;
-            if memory < bound / 4 * 3 {
+            if memory < from {
                 break;
             }
             if memory < bound {
                 if let Ok(mut upkeep) = self.upkeep.try_lock() {
-                    self.make_room(&mut upkeep).await?;
+                    self.make_room(&mut upkeep, from).await?;
                 }
                 break;
             }
@@ -332,7 +333,7 @@ impl Inner {
             }
             tries += 1;
             let mut upkeep = self.upkeep.lock().await;
-            self.make_room(&mut upkeep).await?;
+            self.make_room(&mut upkeep, from).await?;
         }
         // Its record in the log is about as long as the batch in memory.
         let bytes = batch.bytes() as u64;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
@@ -54,6 +55,12 @@ pub struct Report {
     pub segments: u64,
     /// See `segments`.
     pub segment_bytes: u64,
+    /// Blocks that the replay wrote, since memory did not hold the rows or rows had been deleted.
+    pub blocks: u64,
+    /// How long the opening of the log store took.
+    pub log_took: Duration,
+    /// How long the replay took.
+    pub replay_took: Duration,
     /// Segments that end in an invalid record: a crash cut them short.
     pub torn: Vec<String>,
     /// Records with a valid checksum but inconsistent contents, by object: their points are lost.
@@ -86,10 +93,12 @@ impl Store {
             Member::new(label.clone(), Arc::clone(volume))
         };
         let log_members = members.iter().map(to_member).collect();
+        let began = clock.now();
         let (log, log_report) = log::Store::open(log_members, blocks, clock.clone(), create)
             .await
             .map_err(|error| failed(&error))?;
         let mut report = Report { log: log_report, ..Report::default() };
+        report.log_took = clock.now().since(began);
         let (set_aside, capacity) = log.room_set_aside();
         options.buffer_bytes = options.buffer_bytes.min(set_aside / 2).max(BUFFERS_MIN);
         options.wal_bytes = options.wal_bytes.min(capacity / WAL_SHARE);
@@ -187,6 +196,8 @@ impl Store {
         };
         let (_, replayed) = join(reading, inner.replay_all(next, &mut report)).await;
         replayed?;
+        report.replay_took = inner.clock.now().since(opened);
+        report.blocks = inner.counts.blocks.load(Ordering::Relaxed);
         Ok((Self(Arc::new(inner)), report))
     }
 }
@@ -242,12 +253,11 @@ impl Inner {
             if done.is_none() {
                 report.damage.push(format!("{what}: the record before byte {}", records.end()));
             }
-            if self.state().memory > self.options.buffer_bytes as usize / 2 {
-                match self.make_room(&mut upkeep).await {
-                    // The log respects its limit, so its rows fit memory.
-                    Err(Error::OutOfSpace(_)) => {}
-                    made => made?,
-                }
+            // A start waits for what is written here. Upkeep writes the rest when the store serves.
+            match self.make_room(&mut upkeep, self.options.buffer_bytes as usize).await {
+                // The log respects its limit, so its rows fit memory.
+                Err(Error::OutOfSpace(_)) => {}
+                made => made?,
             }
         }
         report.segment_bytes += records.end() as u64;

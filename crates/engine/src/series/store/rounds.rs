@@ -167,10 +167,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes blocks until buffers have room again.
-    pub(super) async fn make_room(&self, upkeep: &mut Upkeep) -> Result<()> {
-        let bound = self.options.buffer_bytes as usize;
-        while self.state().memory >= bound / 4 * 3 {
+    /// Writes blocks until buffers take less than this.
+    pub(super) async fn make_room(&self, upkeep: &mut Upkeep, bytes: usize) -> Result<()> {
+        while self.state().memory >= bytes {
             let which =
                 if self.state().has_ready() { Which::Ready } else { Which::Through(u32::MAX) };
             if !self.write_blocks(upkeep, which, None).await? {

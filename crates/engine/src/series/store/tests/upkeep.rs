@@ -159,6 +159,32 @@ fn a_start_after_a_crash_reads_no_more_than_the_limit_of_the_log() {
     }
 }
 
+/// A start waited for blocks that upkeep could write as well: those of three quarters of the buffers.
+#[test]
+fn a_start_after_a_crash_writes_no_blocks_while_the_buffers_hold_the_rows() {
+    let mut world = World::new();
+    (world.options.buffer_bytes, world.options.wal_bytes) = (1 << 20, 1 << 20);
+    let store = world.with_database();
+    for source in 0..4 {
+        let mut batch = Batch::new("db");
+        for n in 0..1_200_i64 {
+            let value = Value::Integer(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64));
+            row(&mut batch, &format!("s{source}"), "f", n, value);
+        }
+        world.clock.run(store.write(batch, None)).unwrap();
+    }
+    let bytes = store.figures().buffer_bytes;
+    drop(store);
+    world.reboot(1);
+    world.options.buffer_bytes = bytes / 10 * 11;
+    let (store, report) = world.try_open().unwrap();
+    assert_eq!(report.blocks, 0);
+    assert_eq!(store.figures().buffer_bytes, bytes);
+    for source in 0..4 {
+        assert_eq!(times(&world, &store, &format!("s{source}")).len(), 1_200);
+    }
+}
+
 /// With a lock that wakes any waiter, one of four busy writers once waited for a minute.
 #[test]
 fn no_writer_waits_while_the_others_go_on() {
