@@ -26,7 +26,7 @@ use volume::{Clock, ErrorKind, Intent, IoBufMut, Result, Volume};
 use crate::crashes::{run, scenarios, start};
 use crate::faults::Rig;
 use crate::model::{Model, Op, view};
-use crate::rig::{IO, POOL, copies, get, manifests, mems, name, put, read_all};
+use crate::rig::{IO, POOL, copies, get, manifests, mems, name, put, read_all, survivors};
 
 /// Four of data, two of parity, strips of a page.
 pub(crate) fn code() -> Code {
@@ -457,8 +457,7 @@ fn a_cut_at_any_step_and_the_loss_of_any_two_volumes_lose_nothing() {
             let all: Vec<_> = pairs(6).collect();
             for lost in [&[][..], &all[cut as usize % 15], &all[(cut as usize * 7 + 3) % 15]] {
                 let context = format!("{what}, cut {cut}, lost {lost:?}");
-                let survivors: Vec<_> =
-                    machine.iter().map(|v| v.survivor(cut * 4 + lost.len() as u64)).collect();
+                let survivors = survivors(&machine, cut * 4 + lost.len() as u64);
                 block_on(explain(&survivors, lost, &models, &context));
                 cuts += 1;
             }
@@ -763,7 +762,7 @@ fn a_cut_while_objects_are_cut_loses_none() {
         });
         for lost in [&[][..], &[1, 4], &[cut as usize % 6]] {
             let context = format!("cut {cut}, lost {lost:?}");
-            let survivors: Vec<_> = machine.iter().map(|v| v.survivor(cut)).collect();
+            let survivors = survivors(&machine, cut);
             block_on(async {
                 let pool = Spread::open(without(&survivors, lost), coded()).await.unwrap();
                 for text in ["t", "x.log"] {

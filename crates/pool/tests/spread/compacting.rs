@@ -6,7 +6,7 @@ use volume::layer::crash::{Crash, Power};
 use volume::mem::Mem;
 use volume::task::block_on;
 
-use crate::rig::{get, manifests, mems, name, open, put};
+use crate::rig::{get, manifests, mems, name, open, put, survivors};
 
 /// Edits of some 400 bytes each.
 async fn rename_back_and_forth(pool: &Spread, edits: usize) -> volume::Result<()> {
@@ -86,7 +86,7 @@ fn a_cut_at_any_step_of_a_move_loses_nothing() {
             acknowledged
         });
         for seed in 0..6 {
-            let survivors: Vec<_> = volumes.iter().map(|v| v.survivor(seed)).collect();
+            let survivors = survivors(&volumes, seed);
             let context = format!("cut {cut}, seed {seed}, {acknowledged} acknowledged");
             block_on(async {
                 let pool = open(&survivors).await.unwrap_or_else(|e| panic!("{context}: {e}"));

@@ -15,7 +15,7 @@ use volume::task::block_on;
 use volume::{Intent, IoBuf, Result, Volume};
 
 use crate::model::{Model, Names, Op, view};
-use crate::rig::{IO, PLACEMENTS, copies, members, mems, name, opening};
+use crate::rig::{IO, PLACEMENTS, copies, members, mems, name, opening, survivors};
 
 /// Volumes of one machine.
 struct Machine {
@@ -35,11 +35,6 @@ impl Machine {
 
     async fn open(&self, placement: &str) -> Result<Spread> {
         Spread::open(members(&self.volumes), opening(placement)).await
-    }
-
-    fn survivors(&self, seed: u64) -> Vec<Mem> {
-        let volumes = self.volumes.iter().enumerate();
-        volumes.map(|(i, volume)| volume.survivor(seed ^ (i as u64) << 32)).collect()
     }
 }
 
@@ -171,7 +166,12 @@ fn a_cut_at_any_step_of_any_operation_leaves_it_done_or_not_done() {
                 });
                 for seed in 0..SEEDS {
                     let context = format!("{what}, {count} volumes, cut {cut}, seed {seed}");
-                    block_on(recover(&machine.survivors(seed), placement, &models, &context));
+                    block_on(recover(
+                        &survivors(&machine.volumes, seed),
+                        placement,
+                        &models,
+                        &context,
+                    ));
                     cuts += 1;
                 }
                 if !machine.power.is_off() {
@@ -212,7 +212,7 @@ fn random_work_survives_crash_after_crash() {
                 let ops: Vec<_> = (0..60).map(|_| Op::random(&mut rng, &names)).collect();
                 run(&pool, &machine.power, model.recovered(&found), &ops).await
             });
-            volumes = machine.survivors(rng.random());
+            volumes = survivors(&machine.volumes, rng.random());
             assert_foreign_is_there(&volumes[0].image(), &format!("seed {seed}, crash {crash}"));
         }
         let context = format!("seed {seed}, at the end");
@@ -229,7 +229,7 @@ fn a_cut_at_any_step_of_formatting_can_be_repeated() {
         assert!(opened.is_ok() || machine.power.is_off());
         drop(opened);
         for seed in 0..40 {
-            let volumes = machine.survivors(seed);
+            let volumes = survivors(&machine.volumes, seed);
             block_on(async {
                 let pool = Spread::open(members(&volumes), opening("hash")).await;
                 let pool = pool.unwrap_or_else(|e| panic!("cut {cut} seed {seed}: {e}"));

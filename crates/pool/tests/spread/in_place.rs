@@ -16,7 +16,7 @@ use volume::{Clock, ErrorKind, Intent, IoBuf, Object, Result, Volume};
 
 use crate::faults;
 use crate::jitter::Jitter;
-use crate::rig::{IO, members, mems, name, opening, read_all};
+use crate::rig::{IO, members, mems, name, opening, read_all, survivors};
 use crate::sealing;
 
 /// More than two pieces, which are aligned one after the other.
@@ -183,8 +183,7 @@ fn a_copy_that_is_away_while_a_range_is_aligned_never_comes_back() {
             assert_eq!(found[0], [1, 2][away]);
             // Another crash, and the volume is back.
             power.cut();
-            let volumes: Vec<_> =
-                volumes.iter().map(|volume| volume.survivor(away as u64)).collect();
+            let volumes = survivors(&volumes, away as u64);
             let pool = Spread::open(members(&volumes), twice()).await.unwrap();
             assert_eq!(pool.stat(&name("blocks")).await.unwrap().copies.len(), 1);
             for _ in 0..4 {

@@ -14,7 +14,7 @@ use volume::{Clock, Volume};
 
 use crate::jitter::{Jitter, give_up_after};
 use crate::model::{Model, Names, Op, View, view, view_of};
-use crate::rig::{PLACEMENTS, members, mems, name, open, opening, put};
+use crate::rig::{PLACEMENTS, members, mems, name, open, opening, put, survivors};
 
 const USERS: usize = 4;
 const OPS: usize = 25;
@@ -131,7 +131,7 @@ fn interleaved_work_survives_a_power_cut() {
         let users = run(&volumes, placement, seed, &power);
         for survivor in 0..3 {
             let context = format!("seed {seed}, survivor {survivor}");
-            let volumes: Vec<_> = volumes.iter().map(|v| v.survivor(survivor)).collect();
+            let volumes = survivors(&volumes, survivor);
             block_on(async {
                 let pool = Spread::open(members(&volumes), opening(placement)).await;
                 let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));

@@ -11,7 +11,7 @@ use volume::{ErrorKind, Intent, IoBuf, Result, Volume};
 
 use crate::copying::{COPY, id_of, places};
 use crate::faults::Rig;
-use crate::rig::{IO, POOL, copies, get, mems, name, open, opening, put};
+use crate::rig::{IO, POOL, copies, get, mems, name, open, opening, put, survivors};
 
 /// The objects that each scenario begins with: of every kind, on every volume.
 const OBJECTS: [(&str, usize); 7] = [
@@ -162,7 +162,7 @@ fn a_cut_at_any_step_of_any_change_loses_nothing() {
             volumes.push(spare);
             for seed in 0..SEEDS {
                 let context = format!("{change:?}, cut {cut}, seed {seed}");
-                let survivors: Vec<_> = volumes.iter().map(|v| v.survivor(seed)).collect();
+                let survivors = survivors(&volumes, seed);
                 block_on(async {
                     let pool = reopen(&survivors, change, &context).await;
                     assert_all_is_there(&pool, &context).await;

@@ -6,7 +6,7 @@ use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Volume};
 
-use crate::rig::{IO, get, members, mems, name, open, opening, put};
+use crate::rig::{IO, get, members, mems, name, open, opening, put, survivors};
 
 #[test]
 fn a_crash_forgets_no_id_and_recognises_every_orphan() {
@@ -22,7 +22,7 @@ fn a_crash_forgets_no_id_and_recognises_every_orphan() {
     });
     power.cut();
     for seed in 0..8 {
-        let survivors: Vec<_> = volumes.iter().map(|volume| volume.survivor(seed)).collect();
+        let survivors = survivors(&volumes, seed);
         block_on(async {
             let pool = open(&survivors).await.unwrap();
             assert_eq!(pool.foreign(), []);

@@ -20,7 +20,7 @@ use volume::{Clock, Intent, Object, Volume};
 use crate::copying::{COPY, id_of, places};
 use crate::in_place::{are_alike, filled, on_volumes};
 use crate::jitter::{Jitter, WAIT_US_MAX, give_up_after};
-use crate::rig::{IO, members, mems, name, opening};
+use crate::rig::{IO, members, mems, name, opening, survivors};
 
 const BLOCK: u64 = 4 * KIB;
 const WRITERS: u64 = 4;
@@ -161,7 +161,7 @@ fn a_copy_has_all_durable_bytes_from_the_moment_it_is_recorded() {
             let copy = pool.copy(id, lost, COPY);
             let _ = join(copy, join_all((0..WRITERS).map(writer))).await;
         });
-        let survivors: Vec<_> = machine.iter().map(|volume| volume.survivor(seed)).collect();
+        let survivors = survivors(&machine, seed);
         block_on(async {
             let opening = opening("round-robin").copies(2);
             let pool = Spread::open(members(&survivors), opening).await.unwrap();

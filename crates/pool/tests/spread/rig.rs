@@ -5,6 +5,7 @@ use policy::purpose::{Origin, Step};
 use policy::units::KIB;
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
+use volume::layer::crash::Crash;
 use volume::mem::Mem;
 use volume::{ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
@@ -58,6 +59,12 @@ pub(crate) fn refusal(opened: Result<Spread>) -> (ErrorKind, String) {
 /// New volumes with the same bytes.
 pub(crate) fn copies(volumes: &[Mem]) -> Vec<Mem> {
     volumes.iter().map(|mem| Mem::from_image(mem.label(), mem.image())).collect()
+}
+
+/// What is left of the volumes of a machine after a power cut, which takes other bytes from each.
+pub(crate) fn survivors(machine: &[Crash], seed: u64) -> Vec<Mem> {
+    let volumes = (0..).zip(machine);
+    volumes.map(|(i, volume)| volume.survivor(seed ^ i << 32)).collect()
 }
 
 /// The names of a volume's objects that are copies of the manifest.
