@@ -44,7 +44,7 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum How {
     /// New parity is old parity plus the change of each dirty block. Reads the old values of dirty blocks and the old
-    /// parity.
+    /// parity, which no fragment lacks.
     ///
     /// It must not be repeated after a crash among its writes: data may be new where parity is old. Then only
     /// [`Encode`](How::Encode) gives the right parity, or values that a log has.
@@ -65,8 +65,8 @@ pub enum How {
 pub struct Plan {
     /// How the new parity is computed.
     pub how: How,
-    /// The columns whose parity is written: ranges of offsets in the strip, ascending. Empty if no parity fragment is
-    /// present.
+    /// The columns whose parity is computed: ranges of offsets in the strip, ascending. What is read gives that of missing
+    /// fragments, too: if one is made again meanwhile, a repetition of the change has its bytes.
     pub columns: Vec<Range<u64>>,
     /// What must be read.
     pub reads: Vec<Span>,
@@ -219,7 +219,7 @@ struct Row {
     is_present: Vec<bool>,
     /// Of each data fragment.
     dirty: Vec<Blocks>,
-    /// With a dirty block, if parity is present.
+    /// With a dirty block.
     columns: Blocks,
 }
 
@@ -252,9 +252,7 @@ impl Row {
             assert!(u64::from(block) < code.strip() / BLOCK, "block {block} of {code}");
             assert!(of[fragment].insert(block), "block {block} of {fragment} is dirty once");
         }
-        let has_parity = is_present[code.data()..].contains(&true);
-        let all = of.iter().fold(Blocks::NONE, |all, &blocks| all | blocks);
-        let columns = if has_parity { all } else { Blocks::NONE };
+        let columns = of.iter().fold(Blocks::NONE, |all, &blocks| all | blocks);
         Ok(Self { code, weights, is_present, dirty: of, columns })
     }
 
@@ -271,9 +269,11 @@ impl Row {
         self.code.data()..self.code.fragments()
     }
 
-    /// `None` if a dirty block cannot be read.
+    /// `None` if a dirty block or old parity cannot be read.
     fn delta(&self) -> Option<Draft> {
-        if self.data().any(|data| !self.is_present[data] && !self.dirty[data].is_empty()) {
+        let is_needed =
+            |fragment: usize| self.dirty.get(fragment).is_none_or(|dirty| !dirty.is_empty());
+        if (0..self.code.fragments()).any(|f| !self.is_present[f] && is_needed(f)) {
             return None;
         }
         let columns = self.weights.cover(self.columns, Blocks::ALL);
@@ -281,7 +281,7 @@ impl Row {
         for data in self.present(self.data()) {
             spans[data] = self.weights.cover(self.dirty[data], Blocks::ALL);
         }
-        for parity in self.present(self.parity()) {
+        for parity in self.parity() {
             spans[parity].clone_from(&columns);
         }
         Some(Draft { how: How::Delta, columns, reads: spans.clone(), writes: spans })

@@ -104,14 +104,14 @@ fn blocks_of_different_fragments_share_the_parity_of_their_span() {
 }
 
 #[test]
-fn missing_parity_is_not_written() {
+fn missing_parity_is_computed_and_not_written() {
     let one = plan(code(), &[(1, 7)], &[4], GP3).unwrap();
-    assert_eq!(one.how, How::Delta);
-    assert_eq!(spans(&one.reads), [(1, 7..8), (5, 7..8)]);
-    assert_eq!(one.reads, one.writes);
+    assert_eq!(one.how, How::Encode, "a difference to what it lacks gives nothing");
+    assert_eq!(spans(&one.reads), [(0, 7..8), (2, 7..8), (3, 7..8)]);
+    assert_eq!(spans(&one.writes), [(1, 7..8), (5, 7..8)]);
     let both = plan(code(), &[(1, 7)], &[5, 4], GP3).unwrap();
-    assert_eq!((both.reads, spans(&both.writes)), (vec![], vec![(1, 7..8)]));
-    assert_eq!(both.columns, []);
+    assert_eq!((&both.reads, spans(&both.writes)), (&one.reads, vec![(1, 7..8)]));
+    assert_eq!(both.columns, Vec::from_iter(Some(7 * BLOCK..8 * BLOCK)));
 }
 
 #[test]

@@ -387,20 +387,32 @@ impl Log {
         Ok(Current { file, len: 0 })
     }
 
-    /// Removes a new file without a batch that counts: a full pool would get another with each write that it refuses.
+    /// Removes a new file without a batch that counts: a full pool would get another with each write that it refuses. If that
+    /// fails, it goes with [`Log::trim`], before all later files. Else an opening that finds it without them would take its
+    /// batch for one that counts.
     async fn give_up_file(&self, number: u64) {
-        self.index.lock().remove_file(number);
-        self.files.lock().remove(&number);
-        let removed = match self.file_name(number) {
-            Ok(name) => self.spread.remove_soon(&name).await,
-            Err(e) => Err(e),
-        };
-        if let Err(e) = removed {
-            tracing::debug!(
-                "{PREFIX}{}/{number:016x} is removed at the next opening: {e}",
-                self.name
-            );
+        if let Err(e) = self.remove(number).await {
+            tracing::debug!("{PREFIX}{}/{number:016x} is removed later: {e}", self.name);
         }
+    }
+
+    /// Removes a file that nothing needs.
+    ///
+    /// # Errors
+    /// Those of the pool: the file stays.
+    async fn remove(&self, number: u64) -> Result<()> {
+        match self.spread.remove_soon(&self.file_name(number)?).await {
+            // An earlier attempt was given up after it had removed the name.
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        self.index.lock().remove_file(number);
+        self.kept.forget(number);
+        self.written.lock().unsynced.remove(&number);
+        if let Some((_, len)) = self.files.lock().remove(&number) {
+            self.bytes.fetch_sub(len, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The order of the next batch, which may fail.
@@ -534,6 +546,14 @@ impl Log {
         self.appending.lock().await.file.as_ref().map(|current| current.file.number)
     }
 
+    /// The oldest file, if nothing needs it.
+    async fn unneeded(&self) -> Option<u64> {
+        // Else a file that begins meanwhile would count as unneeded.
+        let appending = self.appending.lock().await;
+        let current = appending.file.as_ref().map(|current| current.file.number);
+        self.index.lock().unneeded(current)
+    }
+
     /// Goes on in another file, so that this one can be removed.
     pub(super) async fn end_file(&self) {
         self.appending.lock().await.file = None;
@@ -546,23 +566,11 @@ impl Log {
     pub(super) async fn trim(&self) -> Result<bool> {
         let mut removed = false;
         loop {
-            let current = self.current().await;
-            let unneeded = self.index.lock().unneeded(current);
-            let Some(number) = unneeded else { return Ok(removed) };
+            let Some(number) = self.unneeded().await else { return Ok(removed) };
             // What it says may be written over by records that are not durable.
             self.sync().await?;
-            match self.spread.remove_soon(&self.file_name(number)?).await {
-                // An earlier attempt was given up after it had removed the name.
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-            self.index.lock().remove_file(number);
-            self.kept.forget(number);
+            self.remove(number).await?;
             removed = true;
-            self.written.lock().unsynced.remove(&number);
-            if let Some((_, len)) = self.files.lock().remove(&number) {
-                self.bytes.fetch_sub(len, Ordering::Relaxed);
-            }
         }
     }
 }

@@ -56,9 +56,9 @@ pub(super) enum Record {
         row: u64,
         /// New blocks of data, by their numbers in the object.
         data: Vec<(u64, Value)>,
-        /// New blocks of parity.
+        /// New blocks of parity, also of fragments that are missing.
         parity: Vec<Parity>,
-        /// Which copies of parity fragments do not get it.
+        /// Which copies of parity fragments do not get it: an earlier version left out those that were missing.
         missed: Missed,
     },
 }

@@ -363,15 +363,14 @@ impl Shared {
             parity.push(Parity { fragment: patch.fragment as u8, block, checksum });
             blocks.push(patch.bytes.clone());
         }
-        let missed = rows.missed_by(&staged.writes);
-        let record = Record::Row { change, object, row, data, parity, missed: missed.clone() };
+        let record = Record::Row { change, object, row, data, parity, missed: None };
         let newest = newer.iter().map(|(_, entry, _)| entry.batch).max().unwrap_or(0);
         self.blocks.sync_batch(newest).await?;
         self.rows.append_durably([(record, blocks)]).await?;
         pinned.until_ended(change);
         undecided.decided = true;
         self.decided.lock().entry((object, row)).or_default().push(change);
-        rows.decide(staged.writes, missed);
+        rows.decide(staged.writes, None);
         rows.settle(io).await?;
         self.blocks.with_index(|index| {
             newer.iter().for_each(|(block, entry, _)| index.in_place(object, *block, *entry));

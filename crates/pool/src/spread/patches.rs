@@ -30,9 +30,9 @@ impl Patch {
 #[derive(Default)]
 pub(super) struct Unapplied(Mutex<BTreeMap<u64, Row>>);
 
-/// Which parity fragments did not get the change of a row that changes all of them: the numbers of the copies that were missing
-/// when it was computed. A fragment that was made since has the change. `None`: every parity fragment gets it, or, in the log of
-/// an earlier version, all for which it has no bytes do not.
+/// Which parity fragments do not get a change of a row, in the log of an earlier version: the numbers of the copies that were
+/// missing when it was computed. `None`: all for which it has no bytes. Now a change has bytes for every parity fragment, so
+/// that one may be made again before the change or after it.
 pub(crate) type Missed = Option<Vec<u64>>;
 
 struct Row {

@@ -213,7 +213,7 @@ impl Spread {
         }
     }
 
-    /// Makes missing copies: of objects created while volumes were away or full, and of those that lost a
+    /// Makes missing copies: of the manifest, of objects created while volumes were away or full, and of those that lost a
     /// copy since. Copies on absent or draining volumes do not count. It works in the class of `io`, one
     /// object after the other, and calls `tell` with the number of copies made so far. Dropping the future
     /// stops it.
@@ -221,6 +221,9 @@ impl Spread {
     /// # Errors
     /// None so far: the result lists the objects that still have too few copies.
     pub async fn repair(&self, io: Io, tell: impl FnMut(u64) + Send) -> Result<Repaired> {
+        if let Err(e) = self.keep_manifest_from(&BTreeSet::new()).await {
+            tracing::warn!("the manifest has too few copies for now: {e}");
+        }
         let how = How::from(io);
         Ok(self.repair_those(|_| true, &BTreeSet::new(), (&how, &how), tell).await)
     }

@@ -168,17 +168,6 @@ impl Rows<'_> {
         self.handle.inode().unapplied.decide(self.numbers.start, patches, missed);
     }
 
-    /// Which parity fragments do not get a change that was computed now.
-    pub(crate) fn missed_by(&self, patches: &[Patch]) -> Missed {
-        let mut indices = self.code.data()..self.code.fragments();
-        if indices.all(|index| !lacks(patches, index)) {
-            return None;
-        }
-        let replicas = self.handle.inode().replicas().into_iter();
-        let missed = replicas.filter(|replica| self.is_missed(replica, patches, &None));
-        Some(missed.map(|replica| replica.number).collect())
-    }
-
     /// Makes the changes of the rows that were decided. Durable on return. A fragment that cannot be written is dropped,
     /// if the others hold the object, but not because its volume is full.
     ///
@@ -248,8 +237,8 @@ impl Rows<'_> {
         full
     }
 
-    /// Whether a change of a row has no bytes for a parity fragment, which it changes for certain: it was missing when the
-    /// change was computed from differences, and was not made since.
+    /// Whether a change of a row has no bytes for a parity fragment, which it changes for certain: an earlier version computed
+    /// it while the fragment was missing, and it was not made since.
     fn is_missed(&self, replica: &Replica, patches: &[Patch], missed: &Missed) -> bool {
         let is_parity = |&index: &usize| index >= self.code.data();
         let lacks = replica.index().filter(is_parity).is_some_and(|index| lacks(patches, index));

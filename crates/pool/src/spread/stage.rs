@@ -311,10 +311,6 @@ impl Rows<'_> {
         columns.dedup();
         for fragment in code.data()..code.fragments() {
             let is_missing = missing.contains(&fragment);
-            // A difference alone gives no new parity without the old one.
-            if is_missing && plan.how == How::Delta {
-                continue;
-            }
             for &column in &columns {
                 let bytes = of_parity(fragment - code.data(), &(column..column + BLOCK));
                 let Some(bytes) = bytes else { continue };

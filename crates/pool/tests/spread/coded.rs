@@ -677,6 +677,25 @@ fn the_manifest_comes_back_to_a_volume_that_stays_after_all() {
     });
 }
 
+/// A repair told that all was whole, and the loss of one volume more than it could bear closed the pool.
+#[test]
+fn a_repair_brings_the_manifest_back_to_its_number_of_copies() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig.faults).await.unwrap();
+        let held = || rig.mems.iter().filter(|volume| !manifests(volume).is_empty()).count();
+        pool.set_draining(VolumeId(1), true).await.unwrap();
+        pool.drain(VolumeId(1), IO, |_| ()).await.unwrap();
+        let away = Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume("s1");
+        rig.plan.inject(away.named("manifest-*"));
+        pool.set_draining(VolumeId(1), false).await.unwrap();
+        assert_eq!(held(), 2);
+        rig.plan.clear();
+        pool.repair(IO, |_| ()).await.unwrap();
+        assert_eq!(held(), 3);
+    });
+}
+
 /// A log that is full, and a table written in pieces, as a store makes them.
 async fn seal_two(pool: &Spread) {
     for (text, intent) in [("x.log", Intent::LOG), ("t", Intent::DATA)] {

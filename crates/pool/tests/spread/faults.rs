@@ -32,7 +32,7 @@ impl Rig {
     }
 
     /// Ends every failure, and probes the devices.
-    fn mend(&self) {
+    pub(crate) fn mend(&self) {
         self.plan.clear();
         self.faults.iter().for_each(|fault| fault.probe());
     }

@@ -19,6 +19,7 @@ mod growing;
 mod hanging;
 mod in_place;
 mod jitter;
+mod log_attempts;
 mod logged;
 mod logs;
 mod losses;

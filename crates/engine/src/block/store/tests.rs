@@ -21,6 +21,7 @@ use ::pool::spread::{Opening, Spread};
 use policy::placement::RoundRobin;
 use volume::Extent as Part;
 use volume::layer::crash::{Crash, Power};
+use volume::layer::fault::{Fault, FaultPlan};
 use volume::layer::trace::{Trace, TraceLog};
 use volume::mem::Mem;
 
@@ -34,6 +35,8 @@ struct Rig {
     power: Power,
     crashes: Vec<Crash>,
     log: TraceLog,
+    /// What goes wrong on the volumes: nothing at first.
+    plan: FaultPlan,
     copies: usize,
     options: Options,
 }
@@ -44,7 +47,8 @@ impl Rig {
         let crash = |n: usize| Crash::new(Mem::new(&format!("v{n}")), &power);
         let options = Options { extent_bytes: REGION, ..Options::default() };
         let crashes = (0..volumes).map(crash).collect();
-        Self { clock, power, crashes, log: TraceLog::new(1 << 16), copies, options }
+        let (log, plan) = (TraceLog::new(1 << 16), FaultPlan::new(0));
+        Self { clock, power, crashes, log, plan, copies, options }
     }
 
     async fn open(&self) -> Result<(Spread, Store)> {
@@ -52,7 +56,8 @@ impl Rig {
             |crash: &Crash, label: &str| Trace::new(crash.clone(), label, &self.log, &self.clock);
         let members = (0..).zip(&self.crashes).map(|(n, crash)| {
             let label = format!("v{n}");
-            ::pool::Member::new(&*label, Arc::new(trace(crash, &label)))
+            let faulty = Fault::new(trace(crash, &label), &label, &self.plan, &self.clock);
+            ::pool::Member::new(&*label, Arc::new(faulty))
         });
         let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(7));
         let pool = Spread::open(members.collect(), opening.copies(self.copies)).await;

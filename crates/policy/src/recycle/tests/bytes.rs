@@ -34,8 +34,7 @@ fn parity(code: Code, how: How, seen: &Seen, new: &[Vec<Option<u8>>], column: us
                 }
             })
         };
-        // What was not read is missing; nothing is written there.
-        return (0..code.parity()).map(|j| change(j).unwrap_or(0)).collect();
+        return (0..code.parity()).map(|j| change(j).expect("old parity is read")).collect();
     }
     let mut data: Vec<Option<u8>> = (0..m).map(|i| new[i][column].or(seen[i][column])).collect();
     if data.contains(&None) {
@@ -53,8 +52,13 @@ fn parity(code: Code, how: How, seen: &Seen, new: &[Vec<Option<u8>>], column: us
     (0..code.parity()).map(|j| code::parity(j, &refs)[0]).collect()
 }
 
-/// Carries out the plan on the fragments.
-fn carry_out(code: Code, plan: &Plan, new: &[Vec<Option<u8>>], fragments: &mut [Vec<u8>]) {
+/// Carries out the plan on the fragments. Returns the new parity of its columns, of missing fragments, too.
+fn carry_out(
+    code: Code,
+    plan: &Plan,
+    new: &[Vec<Option<u8>>],
+    fragments: &mut [Vec<u8>],
+) -> Vec<Option<Vec<u8>>> {
     let m = code.data();
     let mut seen: Seen = fragments.iter().map(|bytes| vec![None; bytes.len()]).collect();
     for Span { fragment, range } in &plan.reads {
@@ -74,6 +78,7 @@ fn carry_out(code: Code, plan: &Plan, new: &[Vec<Option<u8>>], fragments: &mut [
             };
         }
     }
+    parities
 }
 
 /// What [`Plan`] and [`How`] say about the spans.
@@ -102,7 +107,8 @@ fn check_spans(code: Code, plan: &Plan, missing: &[usize]) {
 fn naive(code: Code, dirty: &[(usize, u32)], missing: &[usize], price: Price) -> f64 {
     let present = |fragments: Range<usize>| fragments.filter(|i| !missing.contains(i)).count();
     let parity = present(code.data()..code.fragments());
-    let blocks = if dirty.iter().all(|(fragment, _)| !missing.contains(fragment)) {
+    let all_are_here = dirty.iter().all(|(fragment, _)| !missing.contains(fragment));
+    let blocks = if all_are_here && parity == code.parity() {
         2 * dirty.len() * (1 + parity)
     } else {
         let mut columns: Vec<u32> = dirty.iter().map(|&(_, block)| block).collect();
@@ -174,9 +180,15 @@ proptest! {
 
         let plan = plan(code, &dirty, missing, price).unwrap();
         check_spans(code, &plan, missing);
-        carry_out(code, &plan, &new, &mut fragments);
+        let parities = carry_out(code, &plan, &new, &mut fragments);
         for &present in present {
             prop_assert_eq!(&fragments[present], &after[present], "{} by {:?}", present, plan);
+        }
+        for &(_, column) in &dirty {
+            let computed = parities[column as usize].as_ref().expect("it has a dirty block");
+            for (parity, &computed) in after[code.data()..].iter().zip(computed) {
+                prop_assert_eq!(computed, parity[column as usize], "column {} by {:?}", column, plan);
+            }
         }
         let weight = plan.cost(price).weight;
         let naive = naive(code, &dirty, missing, price);

@@ -89,10 +89,13 @@ impl Device {
             return Ok(read);
         }
         let _alone = extent.changes.claim(range.clone()).await;
+        // A write that failed meanwhile has left the copies in doubt.
+        self.settle(extent, range).await?;
         self.read_claimed(&blocks, read).await
     }
 
-    /// Reads blocks that the caller has claimed, so that no write changes them, and whose checksums it has loaded.
+    /// Reads blocks that the caller has claimed, so that no write changes them, and then settled, and whose checksums it has
+    /// loaded.
     pub(super) async fn read_claimed(
         &self,
         blocks: &Blocks<'_>,

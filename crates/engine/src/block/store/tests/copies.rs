@@ -1,4 +1,8 @@
-//! Blocks and pages of checksums that rot.
+//! Blocks and pages of checksums that rot, and copies that a failed write leaves different.
+
+use futures_util::future::join;
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Rule};
 
 use super::*;
 
@@ -104,4 +108,41 @@ fn a_page_of_checksums_with_one_rotten_copy_is_repaired_and_a_lost_one_is_made_a
         let disk = device(&store, "disk").await;
         assert!(matches!(read(&*disk, 3 * BLOCK, 4096).await, Err(Error::Corrupt(_))));
     });
+}
+
+/// The reader had begun when no copy was in doubt, and then waited for the write. It was given the bytes of one copy, and a
+/// crash brought back those of the other.
+#[test]
+fn a_read_that_waits_for_a_write_that_fails_aligns_the_copies() {
+    for written_on in 0..2 {
+        let mut rig = Rig::new(2, 2);
+        let before = rig.clock.clone().run(async {
+            let (_pool, store) = rig.open().await.unwrap();
+            store.create("disk", REGION).await.unwrap();
+            let device = device(&store, "disk").await;
+            device.write(3 * BLOCK, bytes(4096, 8), Durable::Now).await.unwrap();
+            let once = |effect, volume: usize| {
+                let rule = Rule::new(effect).on(Op::Write).named("*.inp");
+                rig.plan.inject(rule.volume(&format!("v{volume}")).nth(0));
+            };
+            once(Effect::FailAfter(ErrorKind::Io), written_on);
+            once(Effect::Slow(Duration::from_secs(1)), 1 - written_on);
+            once(Effect::Fail(ErrorKind::Io), 1 - written_on);
+            let write = device.write(3 * BLOCK, bytes(4096, 9), Durable::Now);
+            let read = async {
+                rig.clock.sleep(Duration::from_millis(500)).await;
+                read(&*device, 3 * BLOCK, 4096).await
+            };
+            let (write, read) = join(write, read).await;
+            assert!(write.is_err(), "no copy took it");
+            assert_eq!(store.figures().regions_aligned, 1);
+            read.unwrap()
+        });
+        rig.kill();
+        rig.clock.clone().run(async {
+            let (_pool, store) = rig.open().await.unwrap();
+            let device = device(&store, "disk").await;
+            assert_eq!(read(&*device, 3 * BLOCK, 4096).await.unwrap(), before);
+        });
+    }
 }
