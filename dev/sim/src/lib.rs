@@ -14,6 +14,7 @@ pub mod interleave;
 mod log;
 pub mod merge;
 pub mod outages;
+pub mod pooled;
 mod rows;
 pub mod sched;
 mod search;
@@ -36,12 +37,13 @@ pub struct Program {
 }
 
 /// Every program.
-pub const PROGRAMS: [&Program; 8] = [
+pub const PROGRAMS: [&Program; 9] = [
     &block::PROGRAM,
     &gate::PROGRAM,
     &interleave::PROGRAM,
     &merge::PROGRAM,
     &outages::PROGRAM,
+    &pooled::PROGRAM,
     &sched::PROGRAM,
     &spread::PROGRAM,
     &store::PROGRAM,

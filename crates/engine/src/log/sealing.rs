@@ -191,9 +191,17 @@ impl Inner {
             let claim = self.claim(member, sealing.file.id, false);
             self.sync_object(member, &*sealing.file.object, HINT).await?;
             claim.end();
-            sealing.is_durable.store(true, Ordering::SeqCst);
+            self.is_durable(member, sealing);
         }
         Ok(())
+    }
+
+    /// All of a full file is durable, also what an earlier sync has claimed that is under way still: if that fails, nobody
+    /// has to repeat it.
+    fn is_durable(&self, member: usize, sealing: &Sealing) {
+        sealing.is_durable.store(true, Ordering::SeqCst);
+        self.state().members[member].dirty.forget(sealing.file.id);
+        self.let_in(member);
     }
 
     /// Makes a full file durable, and seals it if it is final. A file that cannot be sealed is as good for the store.
@@ -204,7 +212,7 @@ impl Inner {
             match self.seal_object(member, &*sealing.file.object, HINT).await {
                 Ok(()) => {
                     claim.into_iter().for_each(Claim::end);
-                    sealing.is_durable.store(true, Ordering::SeqCst);
+                    self.is_durable(member, sealing);
                     return Ok(());
                 }
                 Err(error) if is_durable || error.kind() == ErrorKind::Corrupt => {

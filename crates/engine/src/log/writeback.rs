@@ -238,14 +238,20 @@ impl Inner {
         patience: Duration,
     ) -> Result<()> {
         let until = self.clock.now() + patience;
+        let mut synced = false;
         loop {
             let seen = self.notify.count();
             let doubt = self.state().doubt(upto, layout, but);
             match doubt {
                 Doubt::None => return Ok(()),
                 Doubt::OnItsWay => self.wait(seen, LOOK).await,
+                // Another task has to go on first.
+                Doubt::Waits if std::mem::take(&mut synced) => self.wait(seen, LOOK).await,
                 Doubt::Waits => match until.since(self.clock.now()) {
-                    Duration::ZERO => self.sync_partition(layout).await?,
+                    Duration::ZERO => {
+                        self.sync_partition(layout).await?;
+                        synced = true;
+                    }
                     left => self.wait(seen, left).await,
                 },
                 Doubt::Failed(file) => return Err(self.unsafe_error(file)),

@@ -66,9 +66,7 @@ fn a_cut_at_any_step_and_the_loss_of_any_volume_lose_nothing() {
             for lost in [None, Some(0), Some(1), Some(2)] {
                 let context = format!("{what}, cut {cut}, lost {lost:?}");
                 let seed = cut * 4 + lost.map_or(3, |lost| lost as u64);
-                // The cut takes the same from all: a log that was never synced and lost one copy would be short.
-                let survivors: Vec<_> = machine.iter().map(|v| v.survivor(seed)).collect();
-                block_on(explain(&survivors, lost, &models, &context));
+                block_on(explain(&survivors(&machine, seed), lost, &models, &context));
                 cuts += 1;
             }
             if !power.is_off() {
@@ -88,7 +86,11 @@ async fn explain(volumes: &[Mem], lost: Option<usize>, models: &[Model], context
     assert!(verdicts.iter().any(std::result::Result::is_ok), "{context}: {verdicts:?}");
     if lost.is_none() {
         assert_eq!(pool.check().await.unwrap().findings, [], "{context}");
-        assert_eq!(pool.redundancy(&[].into()).short, 0, "{context}: copies went");
+        // The cut may leave one copy of a log that was never synced.
+        let made = pool.repair(IO, |_| ()).await.unwrap().made;
+        let may_be_unsynced = u64::from(context.starts_with("create log"));
+        assert!(made <= may_be_unsynced, "{context}: {made} copies went");
+        assert_eq!(pool.redundancy(&[].into()).short, 0, "{context}");
     }
     drop(pool);
     let other = [None, Some(0), Some(1), Some(2)][(context.len() + 1) % 4].or(lost);

@@ -72,7 +72,11 @@ impl Coded {
             return;
         }
         match repaired {
-            Ok(repaired) if repaired.short.is_empty() => self.affected.borrow_mut().clear(),
+            Ok(repaired) if repaired.short.is_empty() => {
+                // A blank one whose addition was given up may be a member all the same, and is lost when the next life begins.
+                let blank = self.blank.borrow();
+                self.affected.borrow_mut().retain(|row| blank.contains(row));
+            }
             Ok(repaired) => world.sim.note("mover", format_args!("! short: {:?}", repaired.short)),
             Err(error) => panic!("repairing: {error}"),
         }

@@ -17,7 +17,7 @@ use crate::Sim;
 /// Keys of one user.
 const KEYS: u32 = 24;
 
-pub(super) struct Client {
+pub(crate) struct Client {
     name: String,
     number: u8,
     model: RefCell<Model>,
@@ -28,10 +28,12 @@ pub(super) struct Client {
     answered: Cell<u64>,
     /// The user overwrites its keys in turn, and passes their lifetimes.
     cyclic: bool,
+    /// Volumes fail, so calls may.
+    pub(crate) may_fail: Cell<bool>,
 }
 
 impl Client {
-    pub(super) fn new(sim: &Sim, number: u8) -> Self {
+    pub(crate) fn new(sim: &Sim, number: u8) -> Self {
         let name = format!("user {number}");
         let mut random = sim.random(&name);
         let cyclic = random.random();
@@ -46,19 +48,20 @@ impl Client {
             name,
             number,
             cyclic,
+            may_fail: Cell::default(),
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.answered.get()
     }
 
     /// The bytes and the number of live records.
-    pub(super) fn live(&self) -> (u64, u64) {
+    pub(crate) fn live(&self) -> (u64, u64) {
         let model = self.model.borrow();
         let alive = model.iter().filter_map(|(key, known)| Some((key, known.settled()?)));
         alive.fold((0, 0), |(bytes, keys), (key, operation)| {
@@ -68,7 +71,7 @@ impl Client {
     }
 
     /// Checks every key after a crash.
-    pub(super) async fn witness(
+    pub(crate) async fn witness(
         &self,
         store: &Store,
         death: Death,
@@ -102,7 +105,7 @@ impl Client {
     }
 
     /// Works until done, or until the power goes off.
-    pub(super) async fn work(self: std::rc::Rc<Self>, sim: Sim, store: Store, power: Power) {
+    pub(crate) async fn work(self: std::rc::Rc<Self>, sim: Sim, store: Store, power: Power) {
         let count = self.random.borrow_mut().random_range(0..400);
         for _ in 0..count {
             let pause = self.random.borrow_mut().random_range(0..2_000);
@@ -112,7 +115,8 @@ impl Client {
             if let Err(error) = self.step(&sim, &store).await {
                 sim.note(&self.name, format_args!(". {error}"));
                 let full = error.kind() == ErrorKind::OutOfSpace;
-                assert!(full || power.is_off(), "{}: {error}", self.name);
+                let may_fail = full || self.may_fail.get();
+                assert!(may_fail || power.is_off(), "{}: {error}", self.name);
                 if power.is_off() {
                     return;
                 }

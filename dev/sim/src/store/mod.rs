@@ -11,8 +11,8 @@
 //! acknowledged write; deleted and overwritten values do not come back; a batch is whole; a value once
 //! found stays; the store's counters of live data are right; tokens spent are I/Os issued.
 
-mod client;
-mod model;
+pub(crate) mod client;
+pub(crate) mod model;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -134,7 +134,7 @@ fn run(sim: &Sim) -> String {
     )
 }
 
-fn any_options(random: &mut Xoshiro256PlusPlus, volumes: u16) -> Options {
+pub(crate) fn any_options(random: &mut Xoshiro256PlusPlus, volumes: u16) -> Options {
     let mut options = Options::new(volumes);
     options.rule = Rule::ALL[random.random_range(0..Rule::ALL.len())];
     options.file_bytes = 64 * KIB;
@@ -145,7 +145,7 @@ fn any_options(random: &mut Xoshiro256PlusPlus, volumes: u16) -> Options {
     options
 }
 
-fn any_durability(random: &mut Xoshiro256PlusPlus) -> Durability {
+pub(crate) fn any_durability(random: &mut Xoshiro256PlusPlus) -> Durability {
     match random.random_range(0..4) {
         0 | 1 => Durability::Always,
         2 => Durability::Interval(Duration::from_millis(random.random_range(1..50))),
@@ -170,7 +170,7 @@ async fn open(
 }
 
 /// Checks the store's counters after the last crash.
-async fn inspect(store: Store, clients: Vec<Rc<Client>>) {
+pub(crate) async fn inspect(store: Store, clients: Vec<Rc<Client>>) {
     for volume in 0..store.volumes() {
         while store.tend_once(volume).await.expect("the power is on") {}
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 /// A value, as the number of the operation that put it; none if the key was deleted.
-pub(super) type Seen = Option<u32>;
+pub(crate) type Seen = Option<u32>;
 
 /// How a life of the store ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Death {
+pub(crate) enum Death {
     /// The process crashed and the machine did not.
     Process,
     /// The power went off.
@@ -24,7 +24,7 @@ struct Done {
 
 /// One key of one user.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Key {
+pub(crate) struct Key {
     /// The last durable value.
     base: Seen,
     /// The operations since.
@@ -33,17 +33,17 @@ pub(super) struct Key {
 
 impl Key {
     /// Begins an operation, which may take effect from now on.
-    pub(super) fn begin(&mut self, seen: Seen) {
+    pub(crate) fn begin(&mut self, seen: Seen) {
         self.history.push(Done { seen, answered: false });
     }
 
     /// Marks the last operation as acknowledged.
-    pub(super) fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         self.history.last_mut().expect("it began").answered = true;
     }
 
     /// Makes the acknowledged ones of the first `upto` operations durable.
-    pub(super) fn synced(&mut self, upto: usize) {
+    pub(crate) fn synced(&mut self, upto: usize) {
         if let Some(last) = self.history[..upto].iter().rposition(|done| done.answered) {
             self.base = self.history[last].seen;
             self.history.drain(..=last);
@@ -51,17 +51,17 @@ impl Key {
     }
 
     /// The number of operations that are not known to be durable.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.history.len()
     }
 
     /// Whether a value is possible while the store runs.
-    pub(super) fn may_be(&self, seen: Seen) -> bool {
+    pub(crate) fn may_be(&self, seen: Seen) -> bool {
         self.after(Death::Process, false).contains(&seen)
     }
 
     /// The possible values after a crash; `durable` says that acknowledged operations are durable.
-    pub(super) fn after(&self, death: Death, durable: bool) -> Vec<Seen> {
+    pub(crate) fn after(&self, death: Death, durable: bool) -> Vec<Seen> {
         let answered = self.history.iter().rposition(|done| done.answered);
         let certain = answered.filter(|_| durable || death == Death::Process);
         let rest = certain.map_or(0, |at| at + 1);
@@ -70,19 +70,19 @@ impl Key {
     }
 
     /// Records the value that was found after a crash, which is durable now.
-    pub(super) fn witness(&mut self, seen: Seen) {
+    pub(crate) fn witness(&mut self, seen: Seen) {
         self.base = seen;
         self.history.clear();
     }
 
     /// The value, if no operation is in progress or failed.
-    pub(super) fn settled(&self) -> Seen {
+    pub(crate) fn settled(&self) -> Seen {
         self.history.last().map_or(self.base, |done| done.seen)
     }
 }
 
 /// The keys of one user.
-pub(super) type Model = BTreeMap<Vec<u8>, Key>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Key>;
 
 #[cfg(test)]
 mod tests {

@@ -25,9 +25,17 @@ struct Region {
     epoch: u64,
     /// The end of the last write.
     written: Instant,
-    /// The last process may have died during a write, or one failed: copies may differ, and checksums are not to be
-    /// trusted.
-    doubt: Option<Arc<AsyncMutex<()>>>,
+    /// What is in doubt, and the lock of who settles it.
+    doubt: Option<(Doubt, Arc<AsyncMutex<()>>)>,
+}
+
+/// What is in doubt of a region: its copies may differ there, and checksums are not to be trusted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Doubt {
+    /// All of it: the last process may have died during a write.
+    pub(super) whole: bool,
+    /// Blocks, by number in the region, whose writes failed or were given up.
+    pub(super) blocks: Vec<Range<usize>>,
 }
 
 /// Writes of some regions under way; they end when this is dropped.
@@ -41,7 +49,8 @@ impl Regions {
     /// Takes over what the marks say at the opening.
     pub(super) fn in_doubt(marked: Vec<u64>, now: Instant) -> Self {
         let doubts = AtomicUsize::new(marked.len());
-        let region = || Region { writers: 0, epoch: 0, written: now, doubt: Some(Arc::default()) };
+        let whole = || Some((Doubt { whole: true, ..Doubt::default() }, Arc::default()));
+        let region = || Region { writers: 0, epoch: 0, written: now, doubt: whole() };
         let all = marked.into_iter().map(|number| (number, region())).collect();
         Self { all: Mutex::new(all), doubts }
     }
@@ -60,29 +69,48 @@ impl Regions {
 
     /// The lock of a region in doubt; `None` if it is not.
     pub(super) fn doubt(&self, number: u64) -> Option<Arc<AsyncMutex<()>>> {
+        self.look_at_doubt(number, |_, lock| Arc::clone(lock))
+    }
+
+    /// What is in doubt of a region; `None` if it is not.
+    pub(super) fn what_is_in_doubt(&self, number: u64) -> Option<Doubt> {
+        self.look_at_doubt(number, |doubt, _| doubt.clone())
+    }
+
+    fn look_at_doubt<T>(
+        &self,
+        number: u64,
+        at: impl FnOnce(&Doubt, &Arc<AsyncMutex<()>>) -> T,
+    ) -> Option<T> {
         if self.doubts.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.all.lock().get(&number).and_then(|region| region.doubt.clone())
+        let all = self.all.lock();
+        all.get(&number)?.doubt.as_ref().map(|(doubt, lock)| at(doubt, lock))
     }
 
-    /// A write failed or was given up: copies may differ, and its blocks have no checksums.
-    pub(super) fn set_doubt(&self, number: u64, now: Instant) {
+    /// A write of these blocks failed or was given up: their copies may differ, and they have no checksums.
+    pub(super) fn set_doubt(&self, number: u64, blocks: Range<usize>, now: Instant) {
         let mut all = self.all.lock();
         let fresh = || Region { writers: 0, epoch: 0, written: now, doubt: None };
         let region = all.entry(number).or_insert_with(fresh);
         region.epoch += 1;
         if region.doubt.is_none() {
-            region.doubt = Some(Arc::default());
             self.doubts.fetch_add(1, Ordering::AcqRel);
         }
+        region.doubt.get_or_insert_default().0.blocks.push(blocks);
     }
 
-    /// Its copies are equal, and what is known of its blocks is in memory.
-    pub(super) fn settled(&self, number: u64) {
-        if let Some(region) = self.all.lock().get_mut(&number)
-            && region.doubt.take().is_some()
-        {
+    /// The copies are equal where `settled` says, and what is known of its blocks is in memory. What came into doubt
+    /// meanwhile still is.
+    pub(super) fn settled(&self, number: u64, settled: &Doubt) {
+        let mut all = self.all.lock();
+        let Some(region) = all.get_mut(&number) else { return };
+        let Some((doubt, _)) = &mut region.doubt else { return };
+        doubt.whole &= !settled.whole;
+        doubt.blocks.drain(..settled.blocks.len().min(doubt.blocks.len()));
+        if *doubt == Doubt::default() {
+            region.doubt = None;
             self.doubts.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -178,9 +206,25 @@ mod tests {
         assert!(regions.doubt(1).is_some() && regions.doubt(2).is_none());
         let epoch = regions.idle(1).unwrap();
         assert!(!regions.clean(1, epoch, || ()));
-        regions.settled(1);
+        let whole = regions.what_is_in_doubt(1).unwrap();
+        assert!(whole.whole);
+        regions.settled(1, &whole);
         assert!(regions.doubt(1).is_none());
         assert!(regions.clean(1, epoch, || ()));
+    }
+
+    /// The doubt of a write that failed while another one's was settled was forgotten.
+    #[test]
+    fn what_comes_into_doubt_while_others_are_settled_stays() {
+        let regions = Regions::default();
+        regions.set_doubt(1, 2..4, NOW);
+        let first = regions.what_is_in_doubt(1).unwrap();
+        regions.set_doubt(1, 7..8, NOW);
+        regions.settled(1, &first);
+        let left = regions.what_is_in_doubt(1).unwrap();
+        assert_eq!(left, Doubt { whole: false, blocks: Vec::from_iter(Some(7..8)) });
+        regions.settled(1, &left);
+        assert_eq!(regions.what_is_in_doubt(1), None);
     }
 
     #[test]

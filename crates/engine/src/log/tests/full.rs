@@ -209,3 +209,31 @@ fn any_call_may_fail() {
         assert!(failed > 30, "{failed} calls failed as {kind:?}");
     }
 }
+
+/// The file was full, and durable by a later sync, when the earlier one failed. Its bytes waited for a sync that nobody made,
+/// and a merge that needed them asked for one without end.
+#[test]
+fn a_sync_that_fails_after_a_later_one_of_the_same_file_leaves_nothing_to_sync() {
+    let mut rig = Rig::new(1);
+    rig.options.durability = Durability::Interval(Duration::from_secs(3600));
+    let (store, plan, _) = faulty(&rig);
+    rig.put(&store, b"k", b"v");
+    for effect in [Effect::Slow(Duration::from_secs(5)), Effect::Fail(ErrorKind::Unavailable)] {
+        plan.inject(FaultRule::new(effect).on(Op::Sync).nth(0));
+    }
+    let later = async {
+        rig.clock.sleep(Duration::from_secs(1)).await;
+        let files = store.figures().volumes[0].files;
+        for n in 0u64.. {
+            store.put(&n.to_be_bytes(), vec![7; 900].into(), None).await.unwrap();
+            if store.figures().volumes[0].files > files {
+                break;
+            }
+        }
+        store.sync().await
+    };
+    let (earlier, later) = rig.clock.run(futures_util::future::join(store.sync(), later));
+    assert!(earlier.is_err() && later.is_ok(), "{earlier:?}, {later:?}");
+    let waits = store.0.state().members[0].dirty.has(u64::MAX, |_| true);
+    assert_eq!(waits, (false, false));
+}

@@ -55,9 +55,9 @@ impl Drop for Change<'_> {
         }
         let base = self.blocks.extent.number * self.device.shape.regions;
         for InRegion { region, page, blocks, .. } in self.blocks.by_region() {
-            page.doubt(blocks);
+            page.doubt(blocks.clone());
             // A copy on a volume that hangs may change later still.
-            self.device.regions.set_doubt(base + region, self.device.shared.clock.now());
+            self.device.regions.set_doubt(base + region, blocks, self.device.shared.clock.now());
         }
     }
 }

@@ -123,7 +123,8 @@ impl Device {
         for (number, epoch) in idle {
             // Else it is one of a new extent.
             if self.regions.idle(number) == Some(epoch) {
-                self.regions.settled(number);
+                let doubt = self.regions.what_is_in_doubt(number).unwrap_or_default();
+                self.regions.settled(number, &doubt);
                 self.regions.clean(number, epoch, || self.marks.clear(number));
             }
         }

@@ -146,3 +146,28 @@ fn a_read_that_waits_for_a_write_that_fails_aligns_the_copies() {
         });
     }
 }
+
+/// The checksums of the whole region were forgotten, and the copy that an alignment took was the rotten one.
+#[test]
+fn a_write_that_fails_leaves_the_checksums_of_other_blocks() {
+    for rotten in 0..2 {
+        let rig = Rig::new(2, 2);
+        rig.clock.run(async {
+            let (_pool, store) = rig.open().await.unwrap();
+            store.create("disk", REGION).await.unwrap();
+            let device = device(&store, "disk").await;
+            device.write(3 * BLOCK, bytes(4096, 8), Durable::Now).await.unwrap();
+            for volume in 0..2 {
+                let rule = Rule::new(Effect::FailAfter(ErrorKind::Io)).on(Op::Write).named("*.inp");
+                rig.plan.inject(rule.volume(&format!("v{volume}")).nth(0));
+            }
+            device.write(9 * BLOCK, bytes(4096, 9), Durable::Now).await.unwrap_err();
+            rig.rot(rotten, 3 * BLOCK + 77).await;
+            assert!(read(&*device, 9 * BLOCK, 4096).await.is_ok());
+            assert_eq!(store.figures().regions_aligned, 1);
+            for _ in 0..4 {
+                assert_eq!(read(&*device, 3 * BLOCK, 4096).await.unwrap(), [8; 4096]);
+            }
+        });
+    }
+}
