@@ -280,9 +280,14 @@ impl Inner {
     /// Makes every answered change durable.
     pub(super) async fn sync_all(&self) -> Result<()> {
         self.sync_partition(None).await?;
+        self.must_be_safe()
+    }
+
+    /// # Errors
+    /// `Poisoned`: a sync failed, and records it was for that count are not copied elsewhere yet.
+    fn must_be_safe(&self) -> Result<()> {
         let state = self.state();
-        let doubtful = state.files.iter().find(|(_, f)| f.phase == Phase::Doubtful && f.live > 0);
-        let doubtful = doubtful.map(|(&id, _)| id);
+        let doubtful = state.files.iter().find(|(_, facts)| facts.is_unsafe()).map(|(&id, _)| id);
         drop(state);
         doubtful.map_or(Ok(()), |id| Err(self.unsafe_error(id)))
     }
@@ -332,6 +337,7 @@ impl Inner {
             outcome = outcome.and(self.seal_waiting(member).await.map(|_| ()));
         }
         outcome?;
+        self.must_be_safe()?;
         self.end_lease().await
     }
 

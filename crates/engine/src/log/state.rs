@@ -100,6 +100,12 @@ impl Facts {
         }
     }
 
+    /// A sync of it failed, and a crash may take records that count: they are not copied elsewhere yet.
+    pub(super) fn is_unsafe(&self) -> bool {
+        let counts = self.live > 0 || (self.deletions > 0 && !self.deletions_dead);
+        self.phase == Phase::Doubtful && counts
+    }
+
     fn sealed(&self, id: FileId) -> Sealed {
         let needed = if self.deletions_dead { 0 } else { self.deletions };
         // Every file has a header, a hint and some padding, and so would its copy: these are no reason to merge it.

@@ -24,7 +24,7 @@ use volume::{ErrorKind, Result};
 
 use super::format::Layout;
 use super::merge::{LOOK, PAUSE};
-use super::state::{LogState, Phase};
+use super::state::LogState;
 use super::writer::Writer;
 use super::{FileId, Inner, WRITE};
 
@@ -94,8 +94,7 @@ impl LogState {
         let is_of = |of: Layout| layout.is_none_or(|layout| layout == of);
         let failed = self.members.iter().flat_map(|member| &member.doubtful).find(|&&id| {
             let facts = &self.files[&id];
-            let is_unsafe = facts.phase == Phase::Doubtful && facts.live > 0;
-            id != but && is_unsafe && facts.sequence_min <= upto && is_of(facts.layout)
+            id != but && facts.is_unsafe() && facts.sequence_min <= upto && is_of(facts.layout)
         });
         if let Some(&failed) = failed {
             return Doubt::Failed(failed);

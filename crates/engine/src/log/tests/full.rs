@@ -237,3 +237,31 @@ fn a_sync_that_fails_after_a_later_one_of_the_same_file_leaves_nothing_to_sync()
     let waits = store.0.state().members[0].dirty.has(u64::MAX, |_| true);
     assert_eq!(waits, (false, false));
 }
+
+/// Both said that all was durable, while the only record of the key was its deletion.
+#[test]
+fn a_sync_and_an_end_fail_while_a_deletion_may_be_lost() {
+    let mut rig = Rig::new(1);
+    rig.options.durability = Durability::Interval(Duration::from_secs(3600));
+    for heals in [false, true] {
+        let (store, plan, fault) = faulty(&rig);
+        rig.put(&store, b"k", b"v");
+        rig.clock.run(store.sync()).unwrap();
+        assert!(rig.clock.run(store.delete(b"k")).unwrap());
+        let broken = plan.inject(FaultRule::new(Effect::Fail(ErrorKind::Poisoned)).on(Op::Sync));
+        for _ in 0..2 {
+            let failed = rig.clock.run(store.sync()).unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Poisoned, "{failed}");
+        }
+        plan.lift(broken);
+        fault.probe();
+        if heals {
+            rig.tend(&store);
+            rig.clock.run(store.sync()).unwrap();
+            rig.clock.run(store.close()).unwrap();
+        } else {
+            let failed = rig.clock.run(store.close()).unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Poisoned, "{failed}");
+        }
+    }
+}
