@@ -540,7 +540,7 @@ impl Inner {
     /// The live records of a file, in its order.
     async fn live(&self, member: usize, file: &File, io: Io) -> Result<Vec<Live>> {
         let entries = self.entries(member, file, io).await?;
-        let state = self.state();
+        let mut state = self.state();
         let older: Vec<_> = state.older(file.id).collect();
         let first_under_way = state.first_under_way();
         let needed = |entry: &Entry<'_>| {
@@ -549,6 +549,12 @@ impl Inner {
                 |&(layout, min): &(Layout, u64)| min < entry.sequence && layout.holds(hash);
             first_under_way < entry.sequence || older.iter().any(may_hold)
         };
+        // Where a put stands in for a deletion that is needed, the file stays until that put is durable.
+        let stands_in = |entry: Entry<'_>| {
+            let counts = entry.kind == Kind::Tombstone && needed(&entry);
+            state.index.get(entry.key).filter(|place| counts && !place.is_deleted())
+        };
+        let superseding = Entries(&entries).filter_map(stands_in).map(|place| place.sequence).max();
         let lives = |entry: &Entry<'_>| match entry.kind {
             Kind::Put => {
                 let place = state.index.get(entry.key);
@@ -565,6 +571,7 @@ impl Inner {
         });
         let mut live: Vec<_> = live.collect();
         live.sort_by_key(|live| live.offset);
+        state.note_superseding(file.id, superseding.unwrap_or(0));
         Ok(live)
     }
 

@@ -420,7 +420,7 @@ impl LogState {
         }
     }
 
-    fn note_superseding(&mut self, file: FileId, superseding: u64) {
+    pub(super) fn note_superseding(&mut self, file: FileId, superseding: u64) {
         let facts = self.file_mut(file);
         facts.superseding_max = facts.superseding_max.max(superseding);
     }

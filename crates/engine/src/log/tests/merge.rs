@@ -226,3 +226,36 @@ fn files_are_no_larger_than_there_is_room_for() {
         }
     }
 }
+
+/// The file was removed with the deletion, a crash took the put, and the value before the deletion came back.
+#[test]
+fn a_deletion_stays_until_the_put_after_it_is_durable() {
+    let mut rig = Rig::new(1);
+    rig.options.durability = Durability::Interval(Duration::from_secs(3600));
+    let store = rig.store();
+    let files = || store.figures().volumes[0].files;
+    let fill_a_file = |first: u64| {
+        let before = files();
+        let mut n = first;
+        while files() == before {
+            rig.put(&store, &n.to_be_bytes(), &value(n, 900));
+            n += 1;
+        }
+    };
+    rig.put(&store, b"k", b"first");
+    fill_a_file(0);
+    rig.clock.run(store.delete(b"k")).unwrap();
+    fill_a_file(1000);
+    rig.clock.run(store.sync()).unwrap();
+    rig.put(&store, b"k", b"second");
+    let (id, file) = {
+        let state = store.0.state();
+        let (&id, facts) = state.files.iter().find(|(_, facts)| facts.deletions > 0).unwrap();
+        (id, Arc::clone(&facts.handle))
+    };
+    let io = Io::new(Origin::Merge { space_pressure_percent: 0 }, Step::Data);
+    assert!(rig.clock.run(store.0.copy(0, &file, io)).unwrap());
+    let state = store.0.state();
+    let put = state.index.get(b"k").unwrap().sequence;
+    assert_eq!(state.files[&id].superseding_max, put);
+}
