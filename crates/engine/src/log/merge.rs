@@ -413,8 +413,10 @@ impl Inner {
         let file = Arc::clone(&self.state().files[&id].handle);
         let whole = self.copy(member, &file, io).await?;
         drop(file);
-        // Those that are needed are in the copies.
-        self.state().file_mut(id).deletions = 0;
+        if whole {
+            // The copies have those that are needed.
+            self.state().file_mut(id).deletions = 0;
+        }
         let released = self.release(id, whole, Duration::ZERO).await;
         let mut state = self.state();
         let doubtful = &mut state.members[member].doubtful;
