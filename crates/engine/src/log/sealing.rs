@@ -191,14 +191,14 @@ impl Inner {
             let claim = self.claim(member, sealing.file.id, false);
             self.sync_object(member, &*sealing.file.object, HINT).await?;
             claim.end();
-            self.is_durable(member, sealing);
+            self.became_durable(member, sealing);
         }
         Ok(())
     }
 
-    /// All of a full file is durable, also what an earlier sync has claimed that is under way still: if that fails, nobody
-    /// has to repeat it.
-    fn is_durable(&self, member: usize, sealing: &Sealing) {
+    /// A sync made all of a full file durable. It may have overtaken an earlier one of the same bytes: if that fails, no task
+    /// syncs them again.
+    fn became_durable(&self, member: usize, sealing: &Sealing) {
         sealing.is_durable.store(true, Ordering::SeqCst);
         self.state().members[member].dirty.forget(sealing.file.id);
         self.let_in(member);
@@ -212,7 +212,7 @@ impl Inner {
             match self.seal_object(member, &*sealing.file.object, HINT).await {
                 Ok(()) => {
                     claim.into_iter().for_each(Claim::end);
-                    self.is_durable(member, sealing);
+                    self.became_durable(member, sealing);
                     return Ok(());
                 }
                 Err(error) if is_durable || error.kind() == ErrorKind::Corrupt => {

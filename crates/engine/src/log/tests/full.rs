@@ -210,8 +210,8 @@ fn any_call_may_fail() {
     }
 }
 
-/// The file was full, and durable by a later sync, when the earlier one failed. Its bytes waited for a sync that nobody made,
-/// and a merge that needed them asked for one without end.
+/// A later sync had made the full file durable when the earlier one failed. No task synced the bytes that the failure gave back,
+/// and a merge that needed them asked for a sync without end.
 #[test]
 fn a_sync_that_fails_after_a_later_one_of_the_same_file_leaves_nothing_to_sync() {
     let mut rig = Rig::new(1);
